@@ -1,0 +1,69 @@
+"""Mimetic initialisation (arXiv 2305.09828): W_Q W_K^T near +I and W_V W_O near -I, as trained ViTs have."""
+
+import torch
+from torch import Tensor
+
+from attnprior import randomness
+from attnprior.init.impulse import write_qk
+from attnprior.models.vit import ViT
+
+QK_NOISE, QK_DIAGONAL = 0.7, 0.7
+VO_NOISE, VO_DIAGONAL = 0.4, -0.4
+
+
+def factors(draw: Tensor, noise: float, diagonal: float) -> tuple[Tensor, Tensor]:
+    """Return L = U S^1/2 and R = S^1/2 V^T of A = noise * draw + diagonal * I = U S V^T, float64.
+
+    `draw` (..., D, D) has entries of variance 1/D.
+    """
+    matrix = noise * draw.double() + diagonal * torch.eye(draw.shape[-1], dtype=torch.float64)
+    u, s, vt = torch.linalg.svd(matrix)
+    root = s.sqrt()
+    return u * root[..., None, :], root[..., :, None] * vt
+
+
+def uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Return a draw of factors: float64, uniform on +-sqrt(3/D), variance 1/D, D the last axis."""
+    draw = torch.rand(shape, dtype=torch.float64, generator=generator)
+    return (2 * draw - 1) * (3 / shape[-1]) ** 0.5
+
+
+def qk_from(draw: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+    """Return Q (H, D, R) and K (H, R, D), float32, of a draw (H, D, D): the leading R of `factors`."""
+    left, right = factors(draw, QK_NOISE, QK_DIAGONAL)
+    return left[..., :head_dim].float(), right[..., :head_dim, :].float()
+
+
+def vo_from(draw: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights (D, D) of values and output map, float32, of a draw (D, D).
+
+    Stored (out, in), that is transposed, so that an input row x passes through x W_V W_O = x A exactly.
+    """
+    left, right = factors(draw, VO_NOISE, VO_DIAGONAL)
+    return left.T.float(), right.T.float()
+
+
+def mimetic_qk(dim: int, head_dim: int, num_heads: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return Q (H, D, R) and K (H, R, D), float32: rank-R cuts of 0.7 Z + 0.7 I, a fresh Z per head."""
+    return qk_from(uniform((num_heads, dim, dim), generator), head_dim)
+
+
+def mimetic_vo(dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return value and output weights (D, D), float32, with x W_V W_O = x (0.4 Z - 0.4 I)."""
+    return vo_from(uniform((dim, dim), generator))
+
+
+@torch.no_grad()
+def apply_mimetic(vit: ViT, seed: int, value: bool) -> None:
+    """Write mimetic queries and keys, and with `value` values and output map, into every layer.
+
+    Layer l draws from the stream (seed, "mimetic", l). Biases stay.
+    """
+    model = vit.config
+    for layer, attention in enumerate(vit.attentions()):
+        generator = randomness.generator(seed, "mimetic", layer)
+        write_qk(attention, *mimetic_qk(model.embed_dim, model.head_dim, model.num_heads, generator))
+        if value:
+            weight, output = mimetic_vo(model.embed_dim, generator)
+            attention.qkv.weight[2 * model.embed_dim :] = weight
+            attention.proj.weight.copy_(output)

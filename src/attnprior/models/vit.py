@@ -1,0 +1,243 @@
+"""Vision Transformer: pre-norm blocks, position code at the input or in every layer's Q/K input."""
+
+from collections.abc import Collection, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnprior import config, randomness
+from attnprior.models import position as codes
+from attnprior.models.attention import Attention, Copied
+
+
+def patchify(images: Tensor, patch_size: int) -> Tensor:
+    """Return images (B, C, H, W) as patch vectors (B, N, p*p*C), ordered (row, column, channel)."""
+    b, c, h, w = images.shape
+    p = patch_size
+    return images.view(b, c, h // p, p, w // p, p).permute(0, 2, 4, 3, 5, 1).reshape(b, -1, p * p * c)
+
+
+class PatchEmbed(nn.Module):
+    """Linear map of patch vectors, with LayerNorm before (`norm_in`) and after (`norm_out`) if asked for.
+
+    `proj` holds the weight in the shape of a convolution with kernel = stride = patch size, as timm does;
+    it is applied as a matrix product, so that the norm can stand before it. `norm_in` works on the patch
+    vector in the order (row, column, channel).
+    """
+
+    def __init__(self, in_chans: int, patch_size: int, dim: int, norm: bool, eps: float):
+        super().__init__()
+        self.proj = nn.Conv2d(in_chans, dim, patch_size, stride=patch_size)
+        self.norm_in = nn.LayerNorm(in_chans * patch_size**2, eps=eps) if norm else nn.Identity()
+        self.norm_out = nn.LayerNorm(dim, eps=eps) if norm else nn.Identity()
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Return tokens (B, N, D) of patch vectors (B, N, p*p*C)."""
+        weight = self.proj.weight.permute(0, 2, 3, 1).flatten(1)  # D p*p*C
+        return self.norm_out(F.linear(self.norm_in(patches), weight, self.proj.bias))
+
+
+class Mlp(nn.Module):
+    """Two linear maps with the exact (erf) GELU between them."""
+
+    def __init__(self, dim: int, hidden: int):
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class Block(nn.Module):
+    """Pre-norm block: x + attn(norm1(x)), then x + mlp(norm2(x))."""
+
+    def __init__(
+        self, dim: int, heads: int, ratio: float, eps: float, biases: tuple[bool, bool], scale: float
+    ):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=eps)
+        self.attn = Attention(dim, heads, *biases, scale)
+        self.norm2 = nn.LayerNorm(dim, eps=eps)
+        self.mlp = Mlp(dim, round(dim * ratio))
+
+    def forward(
+        self,
+        x: Tensor,
+        position: Tensor | None = None,
+        alpha: float = 1.0,
+        copied: Copied | None = None,
+        drop: Tensor | None = None,
+        record: dict[str, list[Tensor]] | None = None,
+    ) -> Tensor:
+        """Return x (B, N, D) after both branches; `drop` (2, B) multiplies them per sample."""
+        branch = self.attn(self.norm1(x), position=position, alpha=alpha, copied=copied, record=record)
+        x = x + (branch if drop is None else branch * drop[0, :, None, None])
+        branch = self.mlp(self.norm2(x))
+        return x + (branch if drop is None else branch * drop[1, :, None, None])
+
+
+class ViT(nn.Module):
+    """Vision Transformer with timm's parameter names.
+
+    A fixed position code is a buffer outside the state dict, a learned one a parameter. `logit_scale` is the
+    factor of q k^T in every layer, head_dim^-0.5 if None. With `num_classes` 0 there is no head and the
+    "logits" are the pooled features. `drop_path` is the rate of the last block, for `drop_path_masks`.
+    """
+
+    def __init__(self, config: config.Model, *, drop_path: float = 0.0, logit_scale: float | None = None):
+        super().__init__()
+        m = self.config = config
+        self.drop_path = drop_path
+        self.logit_scale = m.head_dim**-0.5 if logit_scale is None else logit_scale
+        self.prefix = int(m.cls_token)  # tokens in front of the patches
+        self.patch_embed = PatchEmbed(m.in_chans, m.patch_size, m.embed_dim, m.patch_norm, m.norm_eps)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, m.embed_dim)) if m.cls_token else None
+        self.pos_embed: Tensor | None
+        code = codes.fixed_code(m)
+        if m.pos_embed == "learned":
+            self.pos_embed = nn.Parameter(torch.zeros(1, self.prefix + m.num_patches, m.embed_dim))
+        else:
+            code = None if code is None else codes.with_class_row(code, m.cls_token)
+            self.register_buffer("pos_embed", code, persistent=False)
+        self.alpha = m.alpha if m.pos_at == "qk" else 1.0
+        biases = (m.qkv_bias, m.proj_bias)
+        self.blocks = nn.ModuleList(
+            Block(m.embed_dim, m.num_heads, m.mlp_ratio, m.norm_eps, biases, self.logit_scale)
+            for _ in range(m.depth)
+        )
+        after_pool = m.pool == "mean_fc_norm"
+        self.norm = nn.Identity() if after_pool else nn.LayerNorm(m.embed_dim, eps=m.norm_eps)
+        self.fc_norm = nn.LayerNorm(m.embed_dim, eps=m.norm_eps) if after_pool else nn.Identity()
+        self.head = nn.Linear(m.embed_dim, m.num_classes) if m.num_classes else nn.Identity()
+
+    def attentions(self) -> list[Attention]:
+        """Return the attention modules, first block first."""
+        return [block.attn for block in self.blocks if isinstance(block, Block)]
+
+    def embed(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return tokens (B, T, D) and the position for the Q/K inputs (1 or B, T, D), or None.
+
+        `patches` (B, N, p*p*C) are image patches in row-major order; `keep` (B, n) selects and orders some.
+        """
+        position = self.pos_embed  # 1 T D
+        if keep is not None:
+            patches = patches.gather(1, keep[:, :, None].expand(-1, -1, patches.shape[2]))
+            if position is not None:
+                rows = F.pad(keep + self.prefix, (self.prefix, 0))  # class token: row 0
+                position = position[0][rows]  # B T D
+        x = self.patch_embed(patches)
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
+        if self.config.pos_at == "input":
+            return x + position, None
+        return x, position
+
+    def encode(self, patches: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return the normalised output tokens (B, T, D) of the patches that `keep` (B, n) selects."""
+        x, position = self.embed(patches, keep)
+        for block in self.blocks:
+            x = block(x, position, self.alpha)
+        return self.norm(x)
+
+    def forward(
+        self,
+        images: Tensor,
+        *,
+        record: Collection[str] = (),
+        copied: Sequence[Copied | None] | None = None,
+        drop_masks: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, list[Tensor]]]:
+        """Return the logits (B, classes) of images (B, C, H, W) and the recorded intermediates.
+
+        `record` names any of "q", "k" (per layer, B H T R), "logits" (scaled, before softmax, per layer,
+        B H T T), "tokens" (output of every block, B T D) and "features" (pooled and normalised, B D).
+        `copied` gives for every layer the (q, k, scale) of the map to use, or None for the own map.
+        `drop_masks` (depth, 2, B) multiply the branches; None drops nothing.
+        """
+        recorded: dict[str, list[Tensor]] = {name: [] for name in record}
+        x, position = self.embed(patchify(images, self.config.patch_size))
+        for i, block in enumerate(self.blocks):
+            given = None if copied is None else copied[i]
+            drop = None if drop_masks is None else drop_masks[i]
+            x = block(x, position, self.alpha, given, drop, recorded)
+            if "tokens" in recorded:
+                recorded["tokens"].append(x)
+        x = self.norm(x)
+        x = x[:, 0] if self.config.pool == "cls" else x[:, self.prefix :].mean(dim=1)
+        x = self.fc_norm(x)  # B D
+        if "features" in recorded:
+            recorded["features"].append(x)
+        return self.head(x), recorded
+
+    @torch.no_grad()
+    def queries_keys(
+        self, images: Tensor, layers: int, drop_masks: Tensor | None = None
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Return (q, k), each (B, H, T, R), of the first `layers` blocks, without gradient.
+
+        Nothing after the last of them is computed. `drop_masks` (depth, 2, B) as in `forward`.
+        """
+        recorded: dict[str, list[Tensor]] = {"q": [], "k": []}
+        x, position = self.embed(patchify(images, self.config.patch_size))
+        for i in range(layers - 1):
+            drop = None if drop_masks is None else drop_masks[i]
+            x = self.blocks[i](x, position, self.alpha, None, drop, recorded)
+        last = self.blocks[layers - 1]
+        assert isinstance(last, Block)
+        pairs = list(zip(recorded["q"], recorded["k"], strict=True))
+        return [*pairs, last.attn.queries_keys(last.norm1(x), position, self.alpha)]
+
+
+def drop_path_masks(depth: int, rate: float, batch: int, generator: torch.Generator) -> Tensor:
+    """Return stochastic-depth factors (depth, 2, B): 0 or 1/(1 - rate_i), rates rising from 0 to `rate`.
+
+    One factor per block, branch (attention, MLP) and sample (arXiv 1603.09382); the mean is 1.
+    """
+    keep = 1 - torch.linspace(0, rate, depth)[:, None, None]  # depth 1 1
+    return (torch.rand(depth, 2, batch, generator=generator) < keep) / keep
+
+
+def init_weights(module: nn.Module, kind: str, generator: torch.Generator) -> None:
+    """Draw all weights of `module` from `generator`, in the order of its sub-modules.
+
+    `kind` is "torch" (PyTorch's defaults: uniform on +-1/sqrt(fan_in)), "trunc_normal" (std 0.02, biases
+    0, the patch projection as in "torch"; arXiv 2411.09702) or "xavier" (biases 0; arXiv 2111.06377). Norms
+    become 1 and 0; tokens and learned position codes are normal with std 0.02.
+    """
+    for child in module.modules():
+        if isinstance(child, nn.LayerNorm):
+            child.reset_parameters()
+        if isinstance(child, nn.Linear | nn.Conv2d):
+            weight = child.weight.data.flatten(1)
+            bound = weight.shape[1] ** -0.5
+            uniform = kind == "torch" or (kind == "trunc_normal" and isinstance(child, nn.Conv2d))
+            if uniform:
+                weight.uniform_(-bound, bound, generator=generator)
+            elif kind == "trunc_normal":
+                nn.init.trunc_normal_(weight, std=0.02, generator=generator)
+            else:
+                nn.init.xavier_uniform_(weight, generator=generator)
+            if child.bias is not None and uniform:
+                child.bias.data.uniform_(-bound, bound, generator=generator)
+            elif child.bias is not None:
+                child.bias.data.zero_()
+        for name, parameter in child.named_parameters(recurse=False):
+            if name in ("cls_token", "mask_token", "pos_embed"):
+                nn.init.trunc_normal_(parameter, std=0.02, generator=generator)
+
+
+def build_vit(
+    config: config.Model,
+    seed: int,
+    *,
+    drop_path: float = 0.0,
+    logit_scale: float | None = None,
+    stream: str = "init",
+) -> ViT:
+    """Return a ViT drawn from the named stream; torch's global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):  # constructors draw, too
+        vit = ViT(config, drop_path=drop_path, logit_scale=logit_scale)
+    init_weights(vit, config.weight_init, randomness.generator(seed, stream))
+    return vit

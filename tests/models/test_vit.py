@@ -1,0 +1,286 @@
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnprior import config
+from attnprior.models import vit as module
+from attnprior.models.vit import ViT, build_vit, drop_path_masks, patchify
+from tests.oracle import MODEL, STANDARD, Arrays, assert_close, random_images, randomised
+
+SIMPLE = ["alpha00", "alpha01", "alpha01_gamma", "alpha05", "identity", "input_pe", "no_pe"]
+EVERY = ("q", "k", "logits", "tokens", "features")
+
+
+def simple_vit(recorded: Arrays) -> ViT:
+    """Return the network of a recording made with the authors' names."""
+    s = recorded.settings
+    model = config.Model(
+        image_size=s["image"],
+        in_chans=3,
+        num_classes=s["classes"],
+        patch_size=s["patch"],
+        patch_norm=True,
+        embed_dim=s["dim"],
+        depth=s["depth"],
+        num_heads=s["heads"],
+        mlp_ratio=s["mlp"] / s["dim"],
+        qkv_bias=False,
+        proj_bias=False,
+        norm_eps=1e-5,
+        pos_embed="sincos2d_simple" if s["input_pe"] or s["spatial_pe"] else "none",
+        pos_at="input" if s["input_pe"] else "qk" if s["spatial_pe"] else "none",
+        alpha=s["alpha"] if s["spatial_pe"] else 1.0,
+        cls_token=False,
+        pool="mean",
+        weight_init="torch",
+    )
+    vit, w, p = ViT(model, logit_scale=s["gamma"]), recorded.under("w/"), s["patch"]
+    state = {
+        # their patch vector and ours: (row, column, channel)
+        "patch_embed.proj.weight": w["to_patch_embedding.2.weight"].view(-1, p, p, 3).permute(0, 3, 1, 2),
+        "patch_embed.proj.bias": w["to_patch_embedding.2.bias"],
+    }
+    names = {
+        "to_patch_embedding.1": "patch_embed.norm_in",
+        "to_patch_embedding.3": "patch_embed.norm_out",
+        "transformer.norm": "norm",
+        "linear_head": "head",
+    }
+    for layer in range(s["depth"]):
+        theirs, ours = f"transformer.layers.{layer}", f"blocks.{layer}"
+        state[f"{ours}.attn.qkv.weight"] = torch.cat(
+            [w[f"{theirs}.0.to_qk.weight"], w[f"{theirs}.0.to_v.weight"]]
+        )
+        state[f"{ours}.attn.proj.weight"] = w[f"{theirs}.0.to_out.weight"]
+        names[f"{theirs}.0.norm"] = f"{ours}.norm1"
+        for index, name in ((0, "norm2"), (1, "mlp.fc1"), (3, "mlp.fc2")):
+            names[f"{theirs}.1.net.{index}"] = f"{ours}.{name}"
+    for theirs, ours in names.items():
+        state[f"{ours}.weight"], state[f"{ours}.bias"] = w[f"{theirs}.weight"], w[f"{theirs}.bias"]
+    vit.load_state_dict(state)
+    if vit.pos_embed is not None:
+        vit.pos_embed.copy_(recorded["in/pos_embedding"][None])
+    if s["input_pe"]:  # theirs: alpha * tokens + (1 - alpha) * P; ours: tokens + P
+        with torch.no_grad():
+            vit.patch_embed.norm_out.weight *= s["alpha"]
+            vit.patch_embed.norm_out.bias *= s["alpha"]
+            vit.pos_embed *= 1 - s["alpha"]
+    return vit
+
+
+@pytest.mark.parametrize("variant", SIMPLE)
+def test_simple_vit_reproduces_the_recorded_network(variant):
+    recorded = Arrays(f"simple_vit_{variant}")
+    vit = simple_vit(recorded)
+    images, labels = recorded["in/images"], recorded["in/labels"]
+    factor = recorded.settings["alpha"] if recorded.settings["input_pe"] else 1.0
+    assert_close(vit.patch_embed(patchify(images, 4)), factor * recorded["out/patch_embed"])
+    logits, got = vit(images, record=("logits", "tokens"))
+    assert_close(logits, recorded["out/logits"])
+    assert_close(vit(images)[0], recorded["out/logits"])  # fused path
+    assert_close(vit.norm(got["tokens"][-1]), recorded["out/final_tokens"])
+    for layer, attention in enumerate(got["logits"]):
+        attention = attention.softmax(-1)
+        assert_close(attention, recorded[f"out/attn/{layer}"])
+    loss = F.cross_entropy(vit(images)[0], labels)
+    assert_close(loss, recorded["out/loss"])
+    loss.backward()
+    expected = recorded["out/grad/transformer.layers.0.0.to_qk.weight"]
+    assert_close(vit.blocks[0].attn.qkv.weight.grad[: len(expected)], expected)
+
+
+def test_one_minus_alpha_in_place_of_alpha_would_be_noticed():
+    recorded = Arrays("simple_vit_alpha01")
+    vit = simple_vit(recorded)
+    vit.alpha = 1 - vit.alpha
+    with pytest.raises(AssertionError, match="off by"):
+        assert_close(vit(recorded["in/images"])[0], recorded["out/logits"])
+
+
+@given(st.sampled_from([(8, 2, 1), (12, 3, 3), (4, 1, 3)]))
+@settings(max_examples=5)
+def test_patch_embedding_equals_the_strided_convolution(sizes):
+    size, patch, channels = sizes
+    model = replace(MODEL, image_size=size, patch_size=patch, in_chans=channels, patch_norm=False)
+    embed = randomised(ViT(model)).patch_embed
+    images = random_images(2, model)
+    expected = embed.proj(images).flatten(2).transpose(1, 2)  # B D y x -> B N D
+    torch.testing.assert_close(embed(patchify(images, patch)), expected)
+
+
+def test_patch_vectors_run_over_row_column_channel():
+    images = torch.arange(2 * 3 * 4 * 6.0).view(2, 3, 4, 6)
+    patches = patchify(images, 2)
+    assert patches.shape == (2, 6, 12)
+    for i, j, c in ((0, 0, 0), (1, 0, 2), (1, 1, 1)):
+        assert patches[1, 4, (i * 2 + j) * 3 + c] == images[1, c, 2 + i, 2 + j]  # patch 4: y 1, x 1
+
+
+@pytest.mark.parametrize("model", [MODEL, STANDARD])
+def test_recording_changes_nothing_and_has_the_promised_shapes(model):
+    vit = randomised(build_vit(model, 0))
+    images, tokens = random_images(), 16 + model.cls_token
+    logits, recorded = vit(images, record=EVERY)
+    torch.testing.assert_close(vit(images)[0], logits)
+    assert logits.shape == (5, 10)
+    assert {k: (len(v), tuple(v[0].shape)) for k, v in recorded.items()} == {
+        "q": (3, (5, 4, tokens, 8)),
+        "k": (3, (5, 4, tokens, 8)),
+        "logits": (3, (5, 4, tokens, tokens)),
+        "tokens": (3, (5, tokens, 32)),
+        "features": (1, (5, 32)),
+    }
+    torch.testing.assert_close(vit.head(recorded["features"][0]), logits)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 1.0])
+def test_queries_and_keys_of_the_first_layers_are_those_of_the_whole_pass(layers, alpha):
+    vit = randomised(build_vit(replace(MODEL, alpha=alpha), 0))
+    images, masks = random_images(), drop_path_masks(3, 0.5, 5, torch.Generator().manual_seed(0))
+    _, recorded = vit(images, record=("q", "k"), drop_masks=masks)
+    pairs = vit.queries_keys(images, layers, masks)
+    assert len(pairs) == layers
+    for layer, (q, k) in enumerate(pairs):
+        torch.testing.assert_close(q, recorded["q"][layer])
+        torch.testing.assert_close(k, recorded["k"][layer])
+        assert not q.requires_grad
+
+
+def test_queries_and_keys_stop_at_the_last_layer_asked_for(monkeypatch):
+    vit = build_vit(MODEL, 0)
+    calls = []
+    monkeypatch.setattr(module.Mlp, "forward", lambda self, x: calls.append(1) or x)
+    vit.queries_keys(random_images(), 2)
+    assert len(calls) == 1
+
+
+def test_with_alpha_zero_the_map_does_not_depend_on_the_image():
+    vit = randomised(build_vit(replace(MODEL, alpha=0.0), 0))
+    _, recorded = vit(random_images(), record=("logits",))
+    for logits in recorded["logits"]:
+        assert torch.equal(logits, logits[:1].expand_as(logits))
+
+
+def test_mean_pooled_network_without_position_ignores_the_order_of_patches():
+    model = replace(MODEL, pos_embed="none", pos_at="none", alpha=1.0)
+    vit = randomised(build_vit(model, 0)).double()
+    images = random_images().double()
+    moved = images.view(5, 1, 4, 2, 8)[:, :, [2, 0, 3, 1]].reshape(5, 1, 8, 8)  # rows of patches permuted
+    torch.testing.assert_close(vit(moved)[0], vit(images)[0], rtol=0, atol=1e-10)
+    with_position = randomised(build_vit(MODEL, 0)).double()
+    assert not torch.allclose(with_position(moved)[0], with_position(images)[0])
+
+
+def test_class_token_output_ignores_the_order_of_patches():
+    model = replace(STANDARD, pos_embed="none", pos_at="none", pool="cls")
+    vit = randomised(build_vit(model, 0)).double()
+    images = random_images().double()
+    moved = images.view(5, 1, 4, 2, 8)[:, :, [2, 0, 3, 1]].reshape(5, 1, 8, 8)
+    torch.testing.assert_close(vit(moved)[0], vit(images)[0], rtol=0, atol=1e-10)
+
+
+def test_pooling_reads_what_its_name_says():
+    images = random_images()
+    for pool in ("mean", "mean_fc_norm", "cls"):
+        vit = randomised(build_vit(replace(STANDARD, pool=pool), 0))
+        _, recorded = vit(images, record=("tokens", "features"))
+        last = recorded["tokens"][-1]
+        expected = {
+            "mean": lambda v, x: v.norm(x)[:, 1:].mean(1),
+            "mean_fc_norm": lambda v, x: v.fc_norm(x[:, 1:].mean(1)),
+            "cls": lambda v, x: v.norm(x[:, 0]),
+        }[pool](vit, last)
+        torch.testing.assert_close(recorded["features"][0], expected)
+
+
+def test_fixed_codes_are_no_weights_and_learned_ones_are():
+    assert "pos_embed" not in ViT(STANDARD).state_dict()
+    learned = ViT(replace(STANDARD, pos_embed="learned"))
+    assert learned.state_dict()["pos_embed"].shape == (1, 17, 32)
+    assert dict(learned.named_parameters())["pos_embed"].requires_grad
+
+
+def test_input_code_of_the_class_token_is_zero():
+    vit = ViT(STANDARD)
+    assert (vit.pos_embed[0, 0] == 0).all()
+    assert (vit.pos_embed[0, 1:] != 0).any(1).all()
+
+
+def test_learned_code_in_the_query_key_input_gets_a_gradient():
+    vit = randomised(build_vit(replace(MODEL, pos_embed="learned"), 0))
+    vit(random_images())[0].sum().backward()
+    assert (vit.pos_embed.grad != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("dim", "depth", "heads", "patch", "count"),
+    [(192, 12, 3, 2, 5392714), (192, 12, 3, 4, 5362762), (128, 6, 4, 4, 1205898), (64, 4, 4, 4, 208074)],
+)
+def test_parameter_counts_of_known_networks(dim, depth, heads, patch, count):
+    model = replace(
+        STANDARD, image_size=32, in_chans=3, patch_size=patch, embed_dim=dim, depth=depth, num_heads=heads,
+        mlp_ratio=4.0, pos_embed="learned", pool="cls",
+    )  # fmt: skip
+    assert sum(p.numel() for p in ViT(model).parameters()) == count
+
+
+def test_parameter_count_of_the_published_simple_vit():
+    model = replace(MODEL, image_size=32, in_chans=3, embed_dim=512, depth=6, num_heads=8, mlp_ratio=1.0)
+    with torch.device("meta"):
+        assert sum(p.numel() for p in ViT(model).parameters()) == 9469474
+
+
+def test_building_draws_from_its_seed_and_leaves_the_global_state():
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first, again, other = build_vit(MODEL, 0), build_vit(MODEL, 0), build_vit(MODEL, 1)
+    assert torch.equal(before, torch.random.get_rng_state())
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+        if "norm" not in name:
+            assert not torch.equal(tensor, other.state_dict()[name])
+
+
+@pytest.mark.parametrize("model", [MODEL, STANDARD])
+def test_initial_weights_follow_the_law_of_their_kind(model):
+    vit = build_vit(replace(model, embed_dim=64), 0)
+    fc1, fc2, norm = vit.blocks[0].mlp.fc1, vit.blocks[0].mlp.fc2, vit.blocks[0].norm1
+    assert (norm.weight == 1).all() and (norm.bias == 0).all()
+    if model.weight_init == "torch":  # uniform on +-1/sqrt(fan_in)
+        for layer, bound in ((fc1, 64**-0.5), (fc2, 128**-0.5), (vit.patch_embed.proj, 0.5)):
+            for tensor in (layer.weight, layer.bias):
+                assert 0.9 * bound < tensor.abs().max() <= bound
+        assert fc1.weight.std().item() == pytest.approx((64 * 3) ** -0.5, rel=0.05)
+    else:
+        for layer in (fc1, fc2, vit.head, vit.blocks[1].attn.qkv):
+            assert layer.weight.std().item() == pytest.approx(0.02, rel=0.1)
+            assert (layer.bias == 0).all()
+        assert vit.patch_embed.proj.weight.abs().max() > 0.4  # convolution default: up to 0.5
+        assert vit.cls_token.std().item() == pytest.approx(0.02, rel=0.3)
+
+
+def test_drop_path_masks_keep_the_mean_and_spare_the_first_block():
+    masks = drop_path_masks(3, 0.5, 20000, torch.Generator().manual_seed(0))
+    assert masks.shape == (3, 2, 20000)
+    assert (masks[0] == 1).all()
+    for layer, rate in ((1, 0.25), (2, 0.5)):
+        assert masks[layer].unique().tolist() == [0.0, pytest.approx(1 / (1 - rate))]
+        assert masks[layer].mean().item() == pytest.approx(1, abs=0.02)
+    assert not torch.equal(masks[2, 0], masks[2, 1])
+
+
+def test_a_dropped_sample_passes_the_block_unchanged():
+    vit = randomised(build_vit(MODEL, 0))
+    images = random_images()
+    masks = torch.ones(3, 2, 5)
+    masks[1, :, 2] = 0
+    _, dropped = vit(images, record=("tokens",), drop_masks=masks)
+    _, plain = vit(images, record=("tokens",))
+    first, second = dropped["tokens"][:2]
+    assert torch.equal(second[2], first[2])
+    torch.testing.assert_close(second[[0, 1, 3, 4]], plain["tokens"][1][[0, 1, 3, 4]])
