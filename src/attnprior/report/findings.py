@@ -1,0 +1,82 @@
+"""Sentences that say what a study shows, and what it does not."""
+
+from collections.abc import Sequence
+
+from attnprior.analysis.panels import Row
+from attnprior.report.tables import number
+
+
+def pair(comparisons: Sequence[Row], arm: str, reference: str) -> Row:
+    """Return the comparison of top-1 accuracy of `arm` minus `reference`, turned round where needed."""
+    for row in comparisons:
+        if row["metric"] == "top1" and {row["arm"], row["reference"]} == {arm, reference}:
+            return row if row["arm"] == arm else _reversed(row)
+    raise KeyError((arm, reference))
+
+
+def _reversed(row: Row) -> Row:
+    turned = {**row, "arm": row["reference"], "reference": row["arm"], "difference": -row["difference"]}
+    for low, high in (("low", "high"), ("bootstrap_low", "bootstrap_high")):
+        turned[low], turned[high] = (None if row[k] is None else -row[k] for k in (high, low))
+    return turned
+
+
+def is_shown(row: Row, confidence: float) -> bool:
+    """Return whether a difference counts as shown.
+
+    The t interval over seeds and the bootstrap interval over seeds and test images must both exclude 0,
+    and the p value must stay below 1 - confidence after Holm's correction.
+    """
+    intervals = ((row["low"], row["high"]), (row["bootstrap_low"], row["bootstrap_high"]))
+    apart = all(low is not None and high is not None and not low <= 0 <= high for low, high in intervals)
+    return apart and row["p_holm"] is not None and row["p_holm"] < 1 - confidence
+
+
+def findings(rows: Sequence[Row], comparisons: Sequence[Row], baseline: str, confidence: float) -> list[str]:
+    """Return the sentences of one panel: first its best arm, then each arm against the baseline."""
+    arms = [r for r in rows if r["role"] == "arm"]
+    if not comparisons:
+        return [f"{baseline} is the only arm: nothing is compared."]
+    if rows[0]["seeds"] == 1:
+        return [
+            f"Highest test accuracy: {_best(arms)}. One seed shows no difference: how much another seed would"
+            " change is unknown."
+        ]
+    out = [_lead(arms, comparisons, confidence)] if len(arms) > 1 else []
+    against = [pair(comparisons, r["arm"], baseline) for r in rows if r["arm"] != baseline]
+    shown = [r for r in against if is_shown(r, confidence)]
+    out += [f"{_difference(r, confidence)}." for r in sorted(shown, key=lambda r: -r["difference"])]
+    unclear = [r["arm"] for r in against if r not in shown]
+    if unclear:
+        out.append(f"No difference to {baseline} is shown for: {', '.join(unclear)}.")
+    return out
+
+
+def _lead(arms: Sequence[Row], comparisons: Sequence[Row], confidence: float) -> str:
+    ordered = sorted(arms, key=lambda r: -r["top1_mean"])
+    first, second = ordered[0]["arm"], ordered[1]["arm"]
+    row = pair(comparisons, first, second)
+    text = f"Highest mean test accuracy: {_best(arms)}"
+    if is_shown(row, confidence):
+        return f"{text}. It beats {second}, the next, by {_points(row, confidence)}."
+    points = number(100 * row["difference"], 1, signed=True)
+    return f"{text}. Its lead over {second}, the next ({points} points), is not shown."
+
+
+def _best(arms: Sequence[Row]) -> str:
+    best = max(arms, key=lambda r: r["top1_mean"])
+    return f"{best['arm']}, {number(100 * best['top1_mean'], 1)} %"
+
+
+def _difference(row: Row, confidence: float) -> str:
+    verb = "beats" if row["difference"] > 0 else "falls behind"
+    return f"{row['arm']} {verb} {row['reference']} by {_points(row, confidence)}"
+
+
+def _points(row: Row, confidence: float) -> str:
+    """Return the size of a difference whose interval excludes 0."""
+    low, high = sorted((abs(row["low"]), abs(row["high"])))
+    size = number(100 * abs(row["difference"]), 1)
+    return (
+        f"{size} points ({100 * confidence:g} % interval {number(100 * low, 1)} to {number(100 * high, 1)})"
+    )

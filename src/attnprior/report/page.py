@@ -1,0 +1,127 @@
+"""The page of a study: one HTML file that needs no network and no script."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attnprior.analysis.panels import Row, members
+from attnprior.analysis.stats import RESAMPLES
+from attnprior.config import Panel, Study
+from attnprior.report.findings import findings, is_shown
+from attnprior.report.tables import DASH, Table, make_table, notes, number, p_value
+from attnprior.report.template import PAGE
+
+SHOWN = (
+    "Shown: a difference counts as shown where the t interval over seeds and the bootstrap interval over"
+    " seeds and test images both exclude 0 and the p value after Holm's correction is below {:.3g}. What is"
+    " not shown may still exist: few seeds show large differences only."
+)
+PAIRS = (
+    "Pairs: differences to the baseline are one family of tests and all other pairs another. The bootstrap"
+    f" resamples seeds and test images, the same for both arms ({RESAMPLES:,} resamples, percentiles); with"
+    " few seeds it is too narrow and does not replace the t interval."
+)
+
+
+def render(
+    study: Study, table: Sequence[Row], comparisons: Sequence[Row], tidy: Sequence[Row], runs: dict
+) -> str:
+    """Return the page as HTML; `runs` maps paths to the content of the students' run.json.
+
+    `table`, `comparisons` and `tidy` are the rows of table.csv, comparisons.csv and results.csv. All
+    but the part between the provenance comments is a function of these rows and the study.
+    """
+    from jinja2 import Environment
+
+    panels: list[dict[str, Any]] = []
+    for dataset in study.datasets:
+        for name, panel in study.panels.items():
+            title = f"{panel.title}, {dataset}" if len(study.datasets) > 1 else panel.title
+            own, pairs, values = (
+                [r for r in rows if r["dataset"] == dataset and r["panel"] == name]
+                for rows in (table, comparisons, tidy)
+            )
+            panels.append(
+                {
+                    "title": title,
+                    "findings": findings(own, pairs, panel.baseline, study.confidence),
+                    "table": make_table("Test results by arm", panel.baseline, own, study.confidence),
+                    "pairs": pair_table(pairs, study.confidence),
+                    "seeds": seed_table(values, panel, study),
+                }
+            )
+    sizes = {r["dataset"]: r["value"] for r in tidy if r["split"] == "test" and r["metric"] == "n"}
+    foot = [*notes(study, sizes), SHOWN.format(1 - study.confidence), PAIRS]
+    page = Environment(autoescape=True, keep_trailing_newline=True).from_string(PAGE)
+    headline = f"{panels[0]['title']}: {' '.join(panels[0]['findings'][:2])}"
+    return page.render(
+        title=study.title, headline=headline, panels=panels, notes=foot, provenance=provenance(runs)
+    )
+
+
+def pair_table(comparisons: Sequence[Row], confidence: float) -> Table:
+    """Return every paired comparison of a panel; accuracies in points, NLL in nats."""
+    interval = f"{100 * confidence:g} % interval"
+    header = ["pair", "measure", "difference", f"t {interval}", f"bootstrap {interval}", "p (Holm)", "shown"]
+    cells = []
+    for row in comparisons:
+        factor, digits = (100, 1) if row["metric"] == "top1" else (1, 3)
+        ranges = [
+            DASH
+            if row[low] is None
+            else f"{number(factor * row[low], digits, True)} to {number(factor * row[high], digits, True)}"
+            for low, high in (("low", "high"), ("bootstrap_low", "bootstrap_high"))
+        ]
+        measure = "test top-1 (points)" if row["metric"] == "top1" else "test NLL"
+        cells.append(
+            [
+                f"{row['arm']} against {row['reference']}",
+                measure,
+                number(factor * row["difference"], digits, True),
+                *ranges,
+                p_value(row["p_holm"]),
+                "yes" if is_shown(row, confidence) else "no",
+            ]
+        )
+    return Table("Paired differences", header, cells)
+
+
+def seed_table(tidy: Sequence[Row], panel: Panel, study: Study) -> Table:
+    """Return the test accuracy of each arm and seed in per cent."""
+    found = {
+        (r["arm"], r["seed"]): r["value"] for r in tidy if r["split"] == "test" and r["metric"] == "top1"
+    }
+    cells = [[arm, *(number(100 * found[arm, k], 1) for k in study.seeds)] for arm in members(panel)]
+    return Table("Test top-1 (%) by seed", ["arm", *(f"seed {k}" for k in study.seeds)], cells)
+
+
+def provenance(runs: dict[str, dict[str, Any]]) -> dict[str, Table]:
+    """Return what the run.json files say of code, machine and time."""
+    seconds = [r.get("seconds", {}).get("total", 0.0) for r in runs.values()]
+    packages = sorted({p for r in runs.values() for p in r.get("versions", {})})
+    lines = [
+        ["commit", _distinct(r.get("commit") or "unknown" for r in runs.values())],
+        ["device", _distinct(r.get("device") or "unknown" for r in runs.values())],
+        *([p, _distinct(r.get("versions", {}).get(p, "none") for r in runs.values())] for p in packages),
+        ["training runs", str(len(runs))],
+        ["seconds, all runs together", f"{sum(seconds):.0f}"],
+    ]
+    cells = [
+        [
+            r.get("job", path),
+            str(r.get("started", DASH)),
+            f"{s:.1f}",
+            str(r.get("threads", DASH)),
+            str(r.get("device", DASH)),
+            str(r.get("commit") or DASH)[:12],
+        ]
+        for (path, r), s in zip(runs.items(), seconds, strict=True)
+    ]
+    header = ["run", "started (UTC)", "seconds", "threads", "device", "commit"]
+    return {
+        "summary": Table("Training of the students", ["of", "value"], lines),
+        "runs": Table("Training runs", header, cells),
+    }
+
+
+def _distinct(values) -> str:
+    return ", ".join(sorted(set(values)))

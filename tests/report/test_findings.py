@@ -1,0 +1,76 @@
+import pytest
+
+from attnprior.report.findings import findings, is_shown
+
+
+def comparison(arm, reference="random", difference=0.1, low=0.05, high=0.15, p=0.001, **changes):
+    row = {"metric": "top1", "arm": arm, "reference": reference, "difference": difference, "low": low}
+    row |= {"high": high, "bootstrap_low": low, "bootstrap_high": high, "p": p, "p_holm": p}
+    return {**row, **changes}
+
+
+def arm(name, mean, role="arm", seeds=5):
+    return {"arm": name, "role": role, "seeds": seeds, "top1_mean": mean}
+
+
+ARMS = [arm("random", 0.7), arm("impulse", 0.8), arm("copy", 0.82)]
+
+
+def test_a_shown_difference_is_told_with_its_interval():
+    pairs = [comparison("impulse"), comparison("copy", difference=0.12, low=0.01, high=0.23)]
+    pairs += [comparison("impulse", "copy", -0.02, -0.1, 0.06, p=0.6)]
+    assert findings(ARMS, pairs, "random", 0.95) == [
+        "Highest mean test accuracy: copy, 82.0 %."
+        " Its lead over impulse, the next (+2.0 points), is not shown.",
+        "copy beats random by 12.0 points (95 % interval 1.0 to 23.0).",
+        "impulse beats random by 10.0 points (95 % interval 5.0 to 15.0).",
+    ]
+
+
+def test_a_shown_lead_is_told_the_right_way_round():
+    pairs = [comparison("impulse"), comparison("copy")]
+    pairs += [comparison("impulse", "copy", -0.02, -0.03, -0.01)]
+    assert findings(ARMS, pairs, "random", 0.95)[0] == (
+        "Highest mean test accuracy: copy, 82.0 %. It beats impulse, the next, by 2.0 points"
+        " (95 % interval 1.0 to 3.0)."
+    )
+
+
+def test_a_worse_arm_falls_behind():
+    rows = [arm("random", 0.7), arm("other", 0.3, "control")]
+    pairs = [comparison("other", difference=-0.4, low=-0.5, high=-0.3)]
+    assert findings(rows, pairs, "random", 0.95) == [
+        "other falls behind random by 40.0 points (95 % interval 30.0 to 50.0)."
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"low": -0.01},
+        {"bootstrap_low": -0.01},
+        {"p_holm": 0.06},
+        {"p_holm": None},
+        {"low": None, "high": None},
+        {"bootstrap_low": None, "bootstrap_high": None},
+    ],
+)
+def test_what_any_measure_leaves_open_is_not_shown(changes):
+    assert is_shown(comparison("impulse"), 0.95)
+    row = comparison("impulse", **changes)
+    assert not is_shown(row, 0.95)
+    told = findings(ARMS[:2], [row], "random", 0.95)
+    assert told[-1] == "No difference to random is shown for: impulse."
+    assert not any("beats" in t for t in told)
+
+
+def test_one_seed_shows_nothing():
+    rows = [arm("random", 0.7, seeds=1), arm("impulse", 0.8, seeds=1)]
+    (told,) = findings(rows, [comparison("impulse")], "random", 0.95)
+    assert told.startswith("Highest test accuracy: impulse, 80.0 %. One seed shows no difference")
+
+
+def test_a_single_arm_compares_nothing():
+    assert findings([arm("random", 0.7)], [], "random", 0.95) == [
+        "random is the only arm: nothing is compared."
+    ]

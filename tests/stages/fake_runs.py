@@ -1,0 +1,119 @@
+"""Runs of a small study as the stages would leave them, without training anything."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import attnprior
+from attnprior.files import save_tensors
+from attnprior.stages import evaluate
+
+CLASSES = ["nought", "one", "two", "three"]
+LEVEL = {
+    "random": 0.0,
+    "mimetic": 0.2,
+    "impulse": 1.5,
+    "copy_other": -0.5,
+    "vit_random": 0.0,
+    "vit_copy": 1.0,
+}
+
+
+def study(seeds=(0, 1, 2), **changes) -> dict:
+    made = {
+        "title": "Where should attention come from?",
+        "datasets": ["digits"],
+        "seeds": list(seeds),
+        "teacher_seed": None,
+        "confidence": 0.95,
+        "panels": {
+            "model_i": {
+                "title": "Model I_1 & 100 %",
+                "baseline": "random",
+                "arms": ["random", "mimetic", "impulse"],
+                "controls": ["copy_other"],
+            },
+            "vit": {
+                "title": "Standard ViT",
+                "baseline": "vit_random",
+                "arms": ["vit_random", "vit_copy"],
+                "controls": [],
+            },
+        },
+    }
+    return {**made, **changes}
+
+
+def students(made: dict) -> list[str]:
+    return [s for p in made["panels"].values() for s in p["arms"] + p["controls"]]
+
+
+def write_predictions(path: Path, level: float, seed: int, test=60, val=20) -> None:
+    """Write logits that are right more often the higher `level` is, on the same images for every seed."""
+    labels = np.random.default_rng(7).integers(len(CLASSES), size=test + val)
+    hard = np.random.default_rng(8).normal(size=(test + val, len(CLASSES)))
+    logits = hard + np.random.default_rng(100 + seed).normal(size=hard.shape) * 0.7
+    logits[np.arange(test + val), labels] += 0.5 + level
+    split = np.r_[np.full(val, 1), np.full(test, 2)]
+    tensors = {
+        "logits": logits.astype(np.float32),
+        "labels": labels,
+        "index": np.arange(test + val),
+        "split": split,
+    }
+    save_tensors(path, tensors, {"classes": CLASSES})
+
+
+def write_weights(path: Path) -> None:
+    header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 6.0e9}, "parameters": 1234}
+    save_tensors(path, {"head.weight": np.zeros((4, 8), np.float32)}, header)
+
+
+def stage_options(folder: Path, params: dict) -> list[str]:
+    return [
+        *("--params", json.dumps(params), "--threads", "1"),
+        *("--run-json", str(folder / "run.json"), "--events", str(folder / "events.jsonl")),
+    ]
+
+
+def make_runs(root: Path, made: dict) -> list[str]:
+    """Write predictions, weights, metrics.json and run.json below `root`; return the run folders."""
+    folders = []
+    for dataset in made["datasets"]:
+        for student in students(made):
+            for seed in made["seeds"]:
+                folder = root / "runs" / dataset / student / f"seed{seed}"
+                write_predictions(folder / "predictions.safetensors", LEVEL[student], seed)
+                write_weights(folder / "weights.safetensors")
+                found = evaluate.evaluate(
+                    folder / "predictions.safetensors", folder / "weights.safetensors", 15
+                )
+                (folder / "metrics.json").write_text(json.dumps(found))
+                record = {
+                    "job": f"train_student/{dataset}/{student}/seed{seed}",
+                    "commit": "0123456789abcdef",
+                    "versions": {"python": "3.11.9", "torch": "2.9.0"},
+                    "device": "cpu (Model <X>)",
+                    "threads": 1,
+                    "started": "2026-01-01T00:00:00+00:00",
+                    "seconds": {"startup": 1.0, "compute": 9.5, "total": 10.5},
+                }
+                (folder / "run.json").write_text(json.dumps(record))
+                folders.append(str(folder))
+    return folders
+
+
+def imported(stage: str, arguments: list[str], names: tuple[str, ...]) -> list[str]:
+    """Run a stage in a process of its own and return which of the modules `names` it imported."""
+    script = (
+        f"import sys\nfrom attnprior.stages.{stage} import main\nassert main(sys.argv[1:]) == 0\n"
+        f"print(' '.join(m for m in {names!r} if m in sys.modules))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(attnprior.__file__).parents[1])}
+    command = [sys.executable, "-c", script, *arguments]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    return out.stdout.splitlines()[-1].split()
