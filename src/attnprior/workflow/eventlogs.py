@@ -1,0 +1,121 @@
+"""What the event logs tell of each job, whatever state a kill left them in."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class LoggedJob:
+    """All events of one job id, over every attempt that resumed it."""
+
+    path: Path
+    job_id: str
+    events: list[dict] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)  # as read, one per event
+    replaced: bool = False  # a later attempt started afresh below another id
+
+    @property
+    def start(self) -> dict:
+        """The first `start` event."""
+        return self.events[0]
+
+    @property
+    def latest_start(self) -> dict:
+        return next(e for e in reversed(self.events) if e["event"] == "start")
+
+    @property
+    def end(self) -> dict | None:
+        """The `end` event, if the newest attempt has one."""
+        for event in reversed(self.events):
+            if event["event"] == "end":
+                return event
+            if event["event"] == "start":
+                return None
+        return None
+
+    def status(self, active: bool) -> str:
+        """Return MLflow's status; `active` says that jobs may be running."""
+        if self.end is not None:
+            return "FINISHED" if self.end.get("status") == "finished" else "FAILED"
+        return "RUNNING" if active and not self.replaced else "KILLED"
+
+    def fingerprint(self, lines: int) -> str:
+        """Return a text that names the first `lines` lines."""
+        return f"{lines}:{hashlib.sha256(b''.join(self.lines[:lines])).hexdigest()[:16]}"
+
+    def known_lines(self, fingerprint: str) -> int | None:
+        """Return how many lines `fingerprint` names, or None if the log does not begin with them."""
+        text = fingerprint.partition(":")[0]
+        lines = int(text) if text.isdecimal() else -1
+        return lines if 0 <= lines <= len(self.lines) and self.fingerprint(lines) == fingerprint else None
+
+    def points(self, first_line: int) -> Iterator[tuple[str, float, int, int]]:
+        """Yield (metric, value, time in ms, step) of the lines from `first_line` on.
+
+        Of a step that a resumed attempt repeats, the first record counts. Final values are named
+        `final/METRIC`, at the last step. A value that was not finite is NaN.
+        """
+        seen: set[tuple[str, int]] = set()
+        step = 0
+        for number, event in enumerate(self.events):
+            if event["event"] == "start":
+                continue
+            prefix = "final/" if event["event"] == "end" else ""
+            step = event.get("step", step)
+            for key, value in event.get("values", {}).items():
+                name = prefix + _name(key)
+                if (name, step) in seen or not isinstance(value, int | float | None):
+                    continue
+                seen.add((name, step))
+                if number >= first_line:
+                    yield name, math.nan if value is None else float(value), milliseconds(event), step
+
+
+def read_jobs(path: Path) -> list[LoggedJob]:
+    """Return the jobs of an event log in the order of their starts.
+
+    A last line without its end is still being written and waits for the next reading; a line that is
+    no event (a kill cut it) is passed over.
+    """
+    jobs: dict[str, LoggedJob] = {}
+    current: LoggedJob | None = None
+    content = path.read_bytes()
+    for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+        event = _event(line)
+        if event is None:
+            continue
+        if event["event"] == "start":
+            current = jobs.setdefault(event["job_id"], LoggedJob(path, event["job_id"]))
+        if current is not None:
+            current.events.append(event)
+            current.lines.append(line)
+    for job in jobs.values():
+        job.replaced = job is not current
+    return list(jobs.values())
+
+
+def _event(line: bytes) -> dict | None:
+    try:
+        event = json.loads(line)
+        good = isinstance(event["time"], int | float) and event["event"] in ("start", "metrics", "end")
+        if event["event"] == "start":
+            good = good and all(isinstance(event[k], str) for k in ("job", "job_id", "rule"))
+        if event["event"] == "metrics":
+            good = good and isinstance(event["step"], int)
+        return event if good and isinstance(event.get("values", {}), dict) else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def milliseconds(event: dict) -> int:
+    """Return the time of an event in the unit of MLflow."""
+    return round(1000 * event["time"])
+
+
+def _name(key: str) -> str:
+    """Return `key` with what MLflow allows in a metric's name."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_-. :/") else "_" for c in key)[:240]

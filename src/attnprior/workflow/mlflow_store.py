@@ -1,0 +1,238 @@
+"""Writes jobs into an MLflow store; importing this module does not import MLflow, opening a store does."""
+
+import gc
+import itertools
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnprior.workflow.eventlogs import LoggedJob, milliseconds
+from attnprior.workflow.mlflow_open import create_sqlite, is_new_sqlite, make_quiet, open_experiment
+
+PER_CALL = {"metrics": 800, "params": 90}  # MLflow takes 1,000 metrics and 100 params, 1,000 entities in all
+LONGEST = {"param": 6000, "tag": 5000}
+ATTACHED = {"compare": ("table.md", "table.csv", "metrics.json"), "report": ("report.html",)}
+IMPORTED = "attnprior.imported"  # which lines of the log are in the store
+
+
+@dataclass
+class KnownRun:
+    """What the store holds of one run."""
+
+    run_id: str
+    status: str
+    tags: dict[str, str]
+    metrics: set[str]
+    deleted: bool
+    start: int
+    end: int
+
+
+class Store:
+    """The experiment `attnprior` of one MLflow store, its runs read once."""
+
+    def __init__(self, uri: str, root: Path) -> None:
+        """Open the store; make its tables and experiment where they are missing.
+
+        Raises:
+            UserError: the experiment was deleted.
+            Exception: whatever MLflow raises for a store that is broken, unreachable or of another version.
+        """
+        make_quiet()
+        collecting = gc.isenabled()
+        gc.disable()  # the import makes many objects and no garbage
+        from mlflow.entities import Metric, Param, RunTag, ViewType
+        from mlflow.tracking import MlflowClient
+
+        if collecting:
+            gc.enable()
+        self._make = {"metric": Metric, "param": Param, "tag": RunTag}
+        self._root, self._uri = root, uri
+        self.project = f"{socket.gethostname()}:{root}"
+        if is_new_sqlite(uri):
+            create_sqlite(uri, root)
+        self._client = MlflowClient(uri)
+        self._experiment = open_experiment(self._client, uri, root)
+        self.jobs: dict[str, KnownRun] = {}
+        self.parents: dict[str, KnownRun] = {}
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [self._experiment], run_view_type=ViewType.ALL, max_results=1000, page_token=token
+            )
+            for run in page:
+                self._remember(run)
+            token = page.token
+            if not token:
+                break
+
+    def _remember(self, run: Any) -> KnownRun:
+        info, tags = run.info, dict(run.data.tags)
+        known = KnownRun(
+            info.run_id,
+            info.status,
+            tags,
+            set(run.data.metrics),
+            info.lifecycle_stage == "deleted",
+            info.start_time,
+            info.end_time or info.start_time,
+        )
+        if "attnprior.job_id" in tags:
+            self.jobs[tags["attnprior.job_id"]] = known
+        elif "attnprior.invocation" in tags:
+            self.parents[_parent_key(tags["attnprior.invocation"], tags.get("attnprior.project", ""))] = known
+        return known
+
+    def import_job(self, job: LoggedJob, active: bool) -> int:
+        """Bring the run of `job` up to date and return the number of metric points added."""
+        known, status = self.jobs.get(job.job_id), job.status(active)
+        if known is not None and known.deleted:
+            return 0  # somebody removed it on purpose
+        first = job.known_lines(known.tags.get(IMPORTED, "")) if known else 0
+        if known is not None and first == len(job.lines):
+            if known.status != status:
+                self._set_status(known, status, milliseconds(job.events[-1]))
+            return 0
+        if known is None:
+            known = self._create(job)
+        present = self._stored(known) if first is None else set()
+        points = [p for p in job.points(first or 0) if (p[0], p[3]) not in present]
+        if status == "FINISHED" and not job.replaced:
+            self._attach(known, job)
+        tags = {k: v for k, v in self._tags(job).items() if known.tags.get(k) != v}
+        params = {} if first else flattened(job.start.get("params") or {})
+        self._log(known.run_id, points, params, tags)
+        known.tags |= tags
+        known.metrics |= {p[0] for p in points}
+        if known.status != status:
+            self._set_status(known, status, milliseconds(job.events[-1]))
+        return len(points)
+
+    def _create(self, job: LoggedJob) -> KnownRun:
+        parent = self._parent(job)
+        begun = milliseconds(job.start)
+        tags = {"attnprior.job_id": job.job_id, "attnprior.project": self.project}
+        if not parent.deleted:
+            tags["mlflow.parentRunId"] = parent.run_id
+        run = self._client.create_run(self._experiment, begun, tags, run_name=job.start["job"])
+        return self._remember(run)
+
+    def _parent(self, job: LoggedJob) -> KnownRun:
+        invocation = job.start.get("invocation") or "snakemake"
+        key = _parent_key(invocation, self.project)
+        if key not in self.parents:
+            tags = {"attnprior.invocation": invocation, "attnprior.project": self.project}
+            name = invocation if invocation == "snakemake" else f"run {invocation[:8]}"
+            self._remember(
+                self._client.create_run(self._experiment, milliseconds(job.start), tags, run_name=name)
+            )
+        return self.parents[key]
+
+    def _tags(self, job: LoggedJob) -> dict[str, str]:
+        now = job.latest_start
+        tags: dict[str, Any] = {
+            "attnprior.job": now["job"],
+            "attnprior.rule": now["rule"],
+            "attnprior.attempt": now.get("attempt", 1),
+            "attnprior.commit": now.get("commit"),
+            "mlflow.source.git.commit": now.get("commit"),
+            "attnprior.params_digest": now.get("params_digest"),
+            "attnprior.device": now.get("device"),
+            "attnprior.error": (job.end or {}).get("error"),
+            IMPORTED: job.fingerprint(len(job.lines)),
+        }
+        if now.get("invocation"):
+            tags["attnprior.invocation"] = now["invocation"]
+        if now.get("inputs"):
+            tags["attnprior.inputs"] = json.dumps(now["inputs"], sort_keys=True)
+        for group, values in (("wildcard", now.get("wildcards")), ("version", now.get("versions"))):
+            tags |= {f"attnprior.{group}.{k}": v for k, v in (values or {}).items()}
+        return {k: str(v)[: LONGEST["tag"]] for k, v in tags.items() if v is not None}
+
+    def _stored(self, known: KnownRun) -> set[tuple[str, int]]:
+        """Return the (metric, step) pairs in the store, for a log that does not continue the imported one."""
+        return {
+            (key, m.step) for key in known.metrics for m in self._client.get_metric_history(known.run_id, key)
+        }
+
+    def _log(self, run_id: str, points: list, params: dict[str, str], tags: dict[str, str]) -> None:
+        """Log all in as few calls as MLflow allows; the tags come last, so a cut import is noticed."""
+        metrics = [self._make["metric"](k, v, t, s) for k, v, t, s in points]
+        entries = [self._make["param"](k, v) for k, v in params.items()]
+        calls = list(
+            itertools.zip_longest(_parts(metrics, PER_CALL["metrics"]), _parts(entries, PER_CALL["params"]))
+        ) or [(None, None)]
+        marks = [self._make["tag"](k, v) for k, v in tags.items()]
+        for number, (some_metrics, some_params) in enumerate(calls, 1):
+            last = marks if number == len(calls) else []
+            self._client.log_batch(run_id, some_metrics or [], some_params or [], last)
+
+    def _attach(self, known: KnownRun, job: LoggedJob) -> None:
+        for path in (job.end or {}).get("artifacts", []):
+            if Path(path).name in ATTACHED.get(job.start["rule"], ()) and (self._root / path).is_file():
+                self._client.log_artifact(known.run_id, str(self._root / path), str(Path(path).parent))
+
+    def _set_status(self, known: KnownRun, status: str, end: int) -> None:
+        if status == "RUNNING":
+            self._client.update_run(known.run_id, status=status)
+        else:
+            self._client.set_terminated(known.run_id, status, end)
+        known.status, known.end = status, end
+
+    def close_abandoned(self, present: set[str], starts: dict[str, int]) -> None:
+        """End runs of this project whose log is gone; `starts` says when a job was started afresh."""
+        for job_id, known in self.jobs.items():
+            ours = known.tags.get("attnprior.project") == self.project and not known.deleted
+            if ours and known.status == "RUNNING" and job_id not in present:
+                self._set_status(known, "KILLED", starts.get(known.tags.get("attnprior.job", ""), known.end))
+
+    def update_parents(self, newest: str | None, active: bool) -> None:
+        """Give each parent the status and end of its children; `newest` may have jobs yet to start."""
+        children: dict[str, list[KnownRun]] = {}
+        for known in self.jobs.values():
+            if not known.deleted:
+                children.setdefault(known.tags.get("mlflow.parentRunId", ""), []).append(known)
+        for parent in self.parents.values():
+            found = children.get(parent.run_id, [])
+            if parent.deleted or not found or parent.tags.get("attnprior.project") != self.project:
+                continue
+            states = {k.status for k in found}
+            if (
+                active
+                and newest is not None
+                and parent is self.parents.get(_parent_key(newest, self.project))
+            ):
+                states.add("RUNNING")
+            status = next((s for s in ("RUNNING", "FAILED", "KILLED") if s in states), "FINISHED")
+            end = max(k.end for k in found)
+            if parent.status != status or (status != "RUNNING" and parent.end != end):
+                self._set_status(parent, status, end)
+
+    def running(self) -> int:
+        """Return how many runs of this project, parents included, the store holds as running."""
+        return sum(
+            k.status == "RUNNING" and k.tags.get("attnprior.project") == self.project and not k.deleted
+            for k in (*self.jobs.values(), *self.parents.values())
+        )
+
+
+def _parent_key(invocation: str, project: str) -> str:
+    return f"{invocation}@{project}" if invocation == "snakemake" else invocation
+
+
+def _parts(items: list, size: int) -> list[list]:
+    return [items[i : i + size] for i in range(0, len(items), size)]
+
+
+def flattened(params: dict, prefix: str = "") -> dict[str, str]:
+    """Return nested parameters under dotted names as MLflow takes them; long values are cut."""
+    out: dict[str, str] = {}
+    for key, value in params.items():
+        if isinstance(value, dict) and value:
+            out |= flattened(value, f"{prefix}{key}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value)
+            out[f"{prefix}{key}"[:250]] = text[: LONGEST["param"]]
+    return out

@@ -1,0 +1,581 @@
+"""The importer against real SQLite stores; logs are written by the jobs' own EventLog."""
+
+import json
+import math
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import attnprior
+from attnprior.events import EventLog
+from attnprior.workflow import tracking
+from attnprior.workflow.eventlogs import read_jobs
+
+SECONDS = 1_700_000_000.0
+ENV = {**os.environ, "PYTHONPATH": str(Path(attnprior.__file__).parents[1])}
+
+
+@pytest.fixture(autouse=True)
+def own_store(monkeypatch):
+    for name in [k for k in os.environ if k.startswith("MLFLOW_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory):
+    """A store made once; making one takes seconds, copying it does not."""
+    root = tmp_path_factory.mktemp("made")
+    write_job(root, "first")
+    assert tracking.track(root).warning is None
+    with sqlite3.connect(root / "mlflow.db") as db:
+        for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
+            db.execute(f"delete from {table}")
+    db.close()
+    return root / "mlflow.db"
+
+
+@pytest.fixture
+def root(tmp_path, empty_store):
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    return tmp_path
+
+
+def start(log, job_id, *, resume=False, job="train_student/digits/impulse/seed0", **changes):
+    values = {
+        "job": job,
+        "job_id": job_id,
+        "attempt": 1,
+        "resumed_epoch": 0,
+        "rule": job.partition("/")[0],
+        "wildcards": {"dataset": "digits", "student": "impulse", "seed": 0},
+        "params": {
+            "students.impulse": {
+                "init": {"source": "impulse", "fit": None},
+                "labels": 200,
+                "long": "x" * 9000,
+            }
+        },
+        "params_digest": "d" * 64,
+        "inputs": {"data/digits.safetensors": "a" * 64},
+        "commit": "c" * 40,
+        "invocation": "1234567890abcdef",
+        "device": "cpu (A model)",
+        "versions": {"python": "3.11.9", "torch": "2.9.0"},
+    }
+    log.start(resume=resume, **{**values, **changes})
+
+
+def log_path(root, name):
+    return root / "logs" / "train_student" / f"{name}.events.jsonl"
+
+
+def row(step):
+    return {"train_loss": 1 / (1 + step), "val_top1": step / 100}
+
+
+def write_job(root, name, steps=5, end="finished", **changes):
+    log = EventLog(log_path(root, name))
+    start(log, f"id-{name}", job=f"train_student/digits/{name}/seed0", **changes)
+    for step in range(steps):
+        log.metrics(step, row(step))
+    if end:
+        log.end(
+            end, {"val_top1": 0.5} if end == "finished" else {}, [], None if end == "finished" else "it broke"
+        )
+    return log
+
+
+def client(root):
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient(f"sqlite:///{root / 'mlflow.db'}")
+
+
+def stored(root):
+    """Return (children by job id, parents by invocation) as MLflow's client sees them."""
+    c = client(root)
+    runs = c.search_runs([c.get_experiment_by_name("attnprior").experiment_id], max_results=1000)
+    children = {r.data.tags["attnprior.job_id"]: r for r in runs if "attnprior.job_id" in r.data.tags}
+    parents = {r.data.tags["attnprior.invocation"]: r for r in runs if "attnprior.job_id" not in r.data.tags}
+    assert len(children) + len(parents) == len(runs)
+    return children, parents
+
+
+def histories(root, run):
+    c = client(root)
+    return {
+        k: [(m.step, m.value, m.timestamp) for m in c.get_metric_history(run.info.run_id, k)]
+        for k in run.data.metrics
+    }
+
+
+def content(root):
+    """Return everything stored but the random run ids."""
+    children, parents = stored(root)
+    names = {r.info.run_id: k for k, r in [*children.items(), *parents.items()]}
+    out = {}
+    for key, r in [*children.items(), *parents.items()]:
+        tags = {k: names.get(v, v) for k, v in r.data.tags.items()}
+        out[key] = (
+            r.info.status,
+            r.info.start_time,
+            r.info.end_time,
+            tags,
+            r.data.params,
+            histories(root, r),
+        )
+    return out
+
+
+def expected_points(path):
+    """Return the metric points of a log, counted without the package."""
+    rows = {}
+    for line in path.read_text().splitlines():
+        event = json.loads(line)
+        if event["event"] == "metrics":
+            for key, value in event["values"].items():
+                rows.setdefault((key, event["step"]), (value, round(event["time"] * 1000)))
+    return rows
+
+
+def missing_points(root, job_id, path):
+    children, _ = stored(root)
+    found = {
+        (k, step): (value, t)
+        for k, points in histories(root, children[job_id]).items()
+        if not k.startswith("final/")
+        for step, value, t in points
+    }
+    wanted = expected_points(path)
+    return {k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k)}
+
+
+def test_a_job_becomes_a_run_with_its_history_settings_and_origin(root):
+    write_job(root, "impulse")
+    summary = tracking.track(root)
+    assert (summary.warning, summary.jobs, summary.points) == (None, 1, 11)
+    children, parents = stored(root)
+    run, parent = children["id-impulse"], parents["1234567890abcdef"]
+    assert run.info.run_name == "train_student/digits/impulse/seed0"
+    assert run.info.status == parent.info.status == "FINISHED"
+    events = [json.loads(x) for x in log_path(root, "impulse").read_text().splitlines()]
+    assert run.info.start_time == round(1000 * events[0]["time"])
+    assert run.info.end_time == parent.info.end_time == round(1000 * events[-1]["time"])
+    assert missing_points(root, "id-impulse", log_path(root, "impulse")) == set()
+    assert histories(root, run)["final/val_top1"] == [(4, 0.5, round(1000 * events[-1]["time"]))]
+    tags = run.data.tags
+    assert tags["mlflow.parentRunId"] == parent.info.run_id
+    assert tags["attnprior.rule"] == "train_student"
+    assert tags["attnprior.wildcard.student"] == "impulse"
+    assert tags["attnprior.commit"] == tags["mlflow.source.git.commit"] == "c" * 40
+    assert tags["attnprior.params_digest"] == "d" * 64
+    assert tags["attnprior.device"] == "cpu (A model)"
+    assert tags["attnprior.version.torch"] == "2.9.0"
+    assert tags["attnprior.attempt"] == "1"
+    assert json.loads(tags["attnprior.inputs"]) == {"data/digits.safetensors": "a" * 64}
+    params = run.data.params
+    assert params["students.impulse.init.source"] == "impulse"
+    assert params["students.impulse.init.fit"] == "null"
+    assert params["students.impulse.labels"] == "200"
+    assert params["students.impulse.long"] == "x" * 6000
+
+
+def test_a_lost_point_is_noticed_by_the_comparison_that_these_tests_use(root):
+    write_job(root, "impulse")
+    tracking.track(root)
+    with sqlite3.connect(root / "mlflow.db") as db:
+        db.execute("delete from metrics where key = 'train_loss' and step = 3")
+    db.close()
+    assert missing_points(root, "id-impulse", log_path(root, "impulse")) == {("train_loss", 3)}
+
+
+def test_tracking_again_changes_nothing(root):
+    write_job(root, "impulse")
+    write_job(root, "copy", end="failed")
+    tracking.track(root)
+    before = content(root)
+    assert tracking.track(root).points == 0
+    (root / tracking.STAMP).unlink()  # reads everything again
+    assert tracking.track(root).points == 0
+    assert content(root) == before
+
+
+def test_only_new_points_are_added_while_a_job_runs(root):
+    locks = root / ".snakemake/locks"
+    locks.mkdir(parents=True)
+    (locks / "0.output.lock").touch()
+    log = write_job(root, "impulse", steps=3, end=None)
+    assert tracking.track(root).points == 6
+    children, parents = stored(root)
+    assert children["id-impulse"].info.status == parents["1234567890abcdef"].info.status == "RUNNING"
+    log.metrics(3, row(3))
+    log.metrics(4, {"train_loss": float("nan")})
+    assert tracking.track(root).points == 3
+    log.end("finished", {"val_top1": 0.5}, [])
+    assert tracking.track(root).points == 1
+    assert stored(root)[1]["1234567890abcdef"].info.status == "RUNNING"  # more jobs may follow
+    (locks / "0.output.lock").unlink()
+    assert tracking.pending(root)
+    tracking.track(root)
+    children, parents = stored(root)
+    assert children["id-impulse"].info.status == parents["1234567890abcdef"].info.status == "FINISHED"
+    points = histories(root, children["id-impulse"])["train_loss"]
+    assert [p[0] for p in points] == [0, 1, 2, 3, 4]
+    assert math.isnan(points[-1][1])
+
+
+def test_a_half_written_line_waits_for_its_end(root):
+    write_job(root, "impulse", steps=3, end=None)
+    path = log_path(root, "impulse")
+    whole = path.read_bytes()
+    line = json.dumps({"event": "metrics", "time": SECONDS, "step": 3, "values": row(3)}).encode()
+    path.write_bytes(whole + line[:25])
+    assert tracking.track(root).points == 6
+    path.write_bytes(whole + line + b"\n")
+    assert tracking.track(root).points == 2
+    assert missing_points(root, "id-impulse", path) == set()
+
+
+def test_a_resumed_attempt_repeats_steps_without_doubles(root):
+    write_job(root, "impulse", steps=4, end=None)
+    path = log_path(root, "impulse")
+    with open(path, "ab") as f:
+        f.write(b'{"event":"metr')  # killed here
+    tracking.track(root)
+    assert stored(root)[0]["id-impulse"].info.status == "KILLED"
+    log = EventLog(path)
+    start(
+        log, "id-impulse", resume=True, attempt=2, resumed_epoch=2, job="train_student/digits/impulse/seed0"
+    )
+    for step in range(2, 6):
+        log.metrics(step, row(step))
+    log.end("finished", {"val_top1": 0.5}, [])
+    assert tracking.track(root).points == 5
+    children, _ = stored(root)
+    run = children["id-impulse"]
+    assert (run.info.status, run.data.tags["attnprior.attempt"]) == ("FINISHED", "2")
+    points = histories(root, run)
+    assert [p[0] for p in points["train_loss"]] == [0, 1, 2, 3, 4, 5]
+    assert [p[1] for p in points["val_top1"]] == [row(k)["val_top1"] for k in range(6)]
+
+
+def test_a_fresh_start_ends_the_run_it_replaces(root):
+    write_job(root, "impulse", steps=2, end=None)
+    (root / ".snakemake/locks").mkdir(parents=True)
+    (root / ".snakemake/locks/0.lock").touch()
+    tracking.track(root)
+    log = EventLog(log_path(root, "impulse"))
+    start(log, "id-second", job="train_student/digits/impulse/seed0")
+    tracking.track(root)
+    children, _ = stored(root)
+    assert children["id-impulse"].info.status == "KILLED"
+    assert children["id-second"].info.status == "RUNNING"
+
+
+def test_a_log_with_two_job_ids_makes_two_runs(root):
+    write_job(root, "impulse", steps=2, end=None)
+    log = EventLog(log_path(root, "impulse"))
+    start(log, "id-second", resume=True, job="train_student/digits/impulse/seed0")
+    log.end("failed", {}, [], "--threads 1: too few")
+    tracking.track(root)
+    children, parents = stored(root)
+    assert children["id-impulse"].info.status == "KILLED"
+    assert children["id-second"].info.status == "FAILED"
+    assert children["id-second"].data.tags["attnprior.error"] == "--threads 1: too few"
+    assert parents["1234567890abcdef"].info.status == "FAILED"
+
+
+def test_jobs_of_a_bare_snakemake_share_a_parent(root):
+    write_job(root, "impulse", invocation=None)
+    write_job(root, "copy", invocation=None)
+    tracking.track(root)
+    children, parents = stored(root)
+    assert list(parents) == ["snakemake"]
+    assert {r.data.tags["mlflow.parentRunId"] for r in children.values()} == {
+        parents["snakemake"].info.run_id
+    }
+
+
+def test_more_points_than_one_call_takes(root):
+    log = EventLog(log_path(root, "long"))
+    start(log, "id-long", params={f"models.m{k}": {"width": k} for k in range(230)})
+    for step in range(900):
+        log.metrics(step, row(step))
+    log.end("finished", {}, [])
+    assert tracking.track(root).points == 1800
+    assert missing_points(root, "id-long", log_path(root, "long")) == set()
+    assert len(stored(root)[0]["id-long"].data.params) == 230
+
+
+def test_a_cut_import_is_completed(root, monkeypatch):
+    from attnprior.workflow.mlflow_store import Store
+
+    log = EventLog(log_path(root, "long"))
+    start(log, "id-long")
+    for step in range(900):
+        log.metrics(step, row(step))
+    original, calls = Store._log, []
+
+    def cut(self, run_id, points, params, tags):
+        if not calls:
+            calls.append(1)
+            original(self, run_id, points[:700], params, {})
+            raise RuntimeError("killed here")
+        original(self, run_id, points, params, tags)
+
+    monkeypatch.setattr(Store, "_log", cut)
+    assert "killed here" in tracking.track(root).warning
+    assert tracking.track(root).points == 1100
+    assert missing_points(root, "id-long", log_path(root, "long")) == set()
+
+
+def test_a_log_that_was_lost_between_attempts_makes_no_doubles(root):
+    write_job(root, "impulse", steps=4, end=None)
+    tracking.track(root)
+    log_path(root, "impulse").unlink()
+    log = EventLog(log_path(root, "impulse"))
+    start(log, "id-impulse", resume=True, attempt=2, job="train_student/digits/impulse/seed0")
+    for step in range(3, 6):
+        log.metrics(step, row(step))
+    log.end("finished", {}, [])
+    assert tracking.track(root).points == 4
+    run = stored(root)[0]["id-impulse"]
+    assert [p[0] for p in histories(root, run)["train_loss"]] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_run_deleted_by_hand_stays_deleted(root):
+    write_job(root, "impulse", steps=2, end=None)
+    tracking.track(root)
+    client(root).delete_run(stored(root)[0]["id-impulse"].info.run_id)
+    write_job(root, "impulse", steps=4)
+    assert tracking.track(root).warning is None
+    assert stored(root)[0] == {}
+
+
+def test_tables_are_attached_to_the_run_of_compare_and_weights_are_not(root):
+    out = root / "results/digits"
+    out.mkdir(parents=True)
+    names = ["table.md", "table.csv", "metrics.json", "results.csv", "weights.safetensors"]
+    for name in names:
+        (out / name).write_text(name)
+    log = EventLog(root / "logs/compare/digits.events.jsonl")
+    start(log, "id-compare", job="compare/digits")
+    log.end("finished", {"model_i/impulse/top1_mean": 0.8}, [f"results/digits/{n}" for n in names])
+    tracking.track(root)
+    run = stored(root)[0]["id-compare"]
+    assert run.data.metrics == {"final/model_i/impulse/top1_mean": 0.8}
+    found = {a.path for a in client(root).list_artifacts(run.info.run_id, "results/digits")}
+    assert found == {f"results/digits/{n}" for n in ("table.md", "table.csv", "metrics.json")}
+
+
+def test_a_log_of_nonsense_is_passed_over(root):
+    path = log_path(root, "odd")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(
+        b'\xff\xfe\n{"event":"metrics","time":1,"step":1,"values":{}}\n[]\n{"event":"start"}\n{}\n"x"\n'
+    )
+    write_job(root, "impulse")
+    assert tracking.track(root).warning is None
+    assert list(stored(root)[0]) == ["id-impulse"]
+
+
+def test_metrics_that_only_one_row_has_and_odd_names_are_kept(root):
+    log = EventLog(log_path(root, "odd"))
+    start(log, "id-odd")
+    log.metrics(0, {"loss": 1.0})
+    log.metrics(1, {"loss": 0.5, "prob<e>": 0.25})
+    tracking.track(root)
+    assert stored(root)[0]["id-odd"].data.metrics == {"loss": 0.5, "prob_e_": 0.25}
+
+
+def test_a_tracked_project_is_recognised_without_importing_mlflow(root):
+    write_job(root, "impulse")
+    tracking.track(root)
+    script = (
+        "import sys, time\nfrom attnprior.workflow import tracking\nbegun = time.perf_counter()\n"
+        "print(tracking.pending('.'), tracking.track('.').points)\n"
+        "print('mlflow' in sys.modules, time.perf_counter() - begun)"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, env=ENV, capture_output=True, text=True, check=True
+    )
+    first, second = out.stdout.splitlines()
+    assert first == "False 0"
+    assert second.split()[0] == "False"
+    assert float(second.split()[1]) < 0.1
+
+
+def test_pending_says_when_something_is_new(root, monkeypatch):
+    assert not tracking.pending(root)  # no logs at all
+    log = write_job(root, "impulse", end=None)
+    assert tracking.pending(root)
+    tracking.track(root)
+    assert not tracking.pending(root)
+    log.metrics(9, row(9))
+    assert tracking.pending(root)
+    tracking.track(root)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root / 'other.db'}")
+    assert tracking.pending(root)
+
+
+def test_default_store_is_an_absolute_path_in_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert tracking.tracking_uri(".") == f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://example.invalid")
+    assert tracking.tracking_uri(".") == "http://example.invalid"
+
+
+def test_without_logs_no_store_is_made(tmp_path):
+    assert tracking.track(tmp_path).warning is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_following_adds_points_between_passes_and_ends_with_a_last_one(root):
+    log = write_job(root, "impulse", steps=1, end=None)
+    seen = []
+
+    def wait():
+        if seen:
+            seen.append(len(histories(root, stored(root)[0]["id-impulse"])["train_loss"]))
+        else:
+            seen.append(0)
+        log.metrics(len(seen), row(len(seen)))
+        return len(seen) < 4
+
+    tracking.track(root, follow=wait)
+    assert seen == [0, 2, 3, 4]
+    assert missing_points(root, "id-impulse", log_path(root, "impulse")) == set()
+
+
+def test_a_store_deleted_while_following_is_made_again(root, empty_store):
+    log = write_job(root, "impulse", steps=1, end=None)
+    passes = []
+
+    def wait():
+        passes.append(1)
+        if len(passes) == 2:
+            (root / "mlflow.db").unlink()
+        log.metrics(len(passes), row(len(passes)))
+        return len(passes) < 3
+
+    assert tracking.track(root, follow=wait).warning is None
+    assert missing_points(root, "id-impulse", log_path(root, "impulse")) == set()
+
+
+def warned(capsys):
+    err = capsys.readouterr().err
+    assert err.startswith("warning: MLflow at ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_a_server_out_of_reach_costs_one_warning_and_no_time(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    write_job(tmp_path, "impulse")
+    begun = time.perf_counter()
+    summary = tracking.track(tmp_path)
+    assert time.perf_counter() - begun < 2
+    assert "refused" in summary.warning
+    assert "not up to date" in str(summary)
+    assert "results are not affected" in warned(capsys)
+
+
+def test_a_server_that_answers_nonsense_or_nothing_costs_one_warning(tmp_path, monkeypatch, capsys):
+    import socket
+
+    with socket.socket() as silent:  # accepts connections, never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+        write_job(tmp_path, "impulse")
+        begun = time.perf_counter()
+        assert tracking.track(tmp_path).warning
+        assert time.perf_counter() - begun < 20
+    warned(capsys)
+
+
+def test_a_broken_store_costs_one_warning_while_following(root, capsys):
+    (root / "mlflow.db").write_bytes(b"this is no data base" * 100)
+    write_job(root, "impulse")
+    rounds = iter([True, True, False])
+    assert "not a database" in tracking.track(root, follow=lambda: next(rounds)).warning
+    warned(capsys)
+
+
+def test_a_store_of_another_mlflow_costs_one_warning(root, capsys):
+    with sqlite3.connect(root / "mlflow.db") as db:
+        db.execute("update alembic_version set version_num = '0123456789ab'")
+    db.close()
+    write_job(root, "impulse")
+    assert tracking.track(root).warning
+    assert "schema" in warned(capsys)
+
+
+def test_a_deleted_experiment_costs_one_warning(root, capsys):
+    c = client(root)
+    c.delete_experiment(c.get_experiment_by_name("attnprior").experiment_id)
+    write_job(root, "impulse")
+    assert "mlflow experiments restore" in tracking.track(root).warning
+    warned(capsys)
+
+
+def test_pages_are_served_on_this_machine_only(tmp_path):
+    with pytest.raises(Exception, match=r"host 0\.0\.0\.0: MLflow's pages have no log-in"):
+        tracking.ui(tmp_path, host="0.0.0.0")
+
+
+def test_reading_keeps_the_first_of_repeated_steps(tmp_path):
+    write_job(tmp_path, "impulse", steps=2, end=None)
+    log = EventLog(log_path(tmp_path, "impulse"))
+    start(log, "id-impulse", resume=True, job="train_student/digits/impulse/seed0")
+    log.metrics(1, {"train_loss": 0.5, "extra": 1.0})
+    (job,) = read_jobs(log_path(tmp_path, "impulse"))
+    points = list(job.points(0))
+    assert [(k, s) for k, _, _, s in points] == [
+        *[("train_loss", 0), ("val_top1", 0), ("train_loss", 1), ("val_top1", 1), ("extra", 1)]
+    ]
+
+
+@pytest.mark.slow
+def test_a_deleted_store_is_rebuilt_with_the_same_content(root):
+    write_job(root, "impulse")
+    write_job(root, "copy", end="failed")
+    write_job(root, "other", invocation=None, end=None)
+    tracking.track(root)
+    before = content(root)
+    (root / "mlflow.db").unlink()
+    assert tracking.pending(root)
+    assert tracking.track(root).points == 11 + 10 + 10
+    assert content(root) == before
+
+
+@pytest.mark.slow
+def test_two_first_uses_at_once_make_one_sound_store(tmp_path):
+    for name in ("impulse", "copy", "distil"):
+        write_job(tmp_path, name)
+    command = [sys.executable, "-m", "attnprior.workflow.tracking"]
+    both = [subprocess.Popen(command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE) for _ in range(2)]
+    assert [p.communicate(timeout=200)[1] for p in both] == [b"", b""]
+    children, parents = stored(tmp_path)
+    assert sorted(children) == ["id-copy", "id-distil", "id-impulse"]
+    assert len(parents) == 1
+    for name in ("impulse", "copy", "distil"):
+        assert missing_points(tmp_path, f"id-{name}", log_path(tmp_path, name)) == set()
+
+
+@pytest.mark.slow
+def test_the_background_process_follows_until_its_input_ends(root):
+    log = write_job(root, "impulse", steps=2, end=None)
+    command = [sys.executable, "-m", "attnprior.workflow.tracking", "--follow"]
+    child = subprocess.Popen(command, cwd=root, env=ENV, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    log.end("finished", {}, [])
+    assert child.communicate(timeout=100)[1] == b""
+    assert child.returncode == 0
+    assert stored(root)[0]["id-impulse"].info.status == "FINISHED"
