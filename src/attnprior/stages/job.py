@@ -1,0 +1,238 @@
+"""What every stage shares: parameters, threads, events, run.json and errors.
+
+A stage module declares a `Stage` and calls `run_stage(STAGE, work, argv)`. `work` gets a `Job`,
+writes the outputs and returns the final metrics. Importing this module imports no heavy package.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+from attnprior import provenance
+from attnprior.config import Compute, build
+from attnprior.errors import BusyError, UserError, one_line
+from attnprior.events import EventLog
+from attnprior.files import digest, sha256, write_json
+from attnprior.source import code_files, code_path
+from attnprior.stages.arguments import Stage, parse_params, parser
+from attnprior.stages.device import import_torch
+
+T = TypeVar("T")
+C = TypeVar("C", bound="Resumable")
+POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when NumPy and torch load
+
+
+class Resumable(Protocol):
+    """What `Job.resume` reads of a checkpoint."""
+
+    job_id: str
+    attempts: int
+    state: dict | None
+
+    @property
+    def epoch(self) -> int: ...
+
+
+class Job:
+    """One run of a stage.
+
+    Attributes: `args` (parsed), `wildcards`, `params` (dotted key -> value), `inputs` and `code` (path
+    -> SHA-256), `outputs` (paths; `work` may append), `compute`, `images_per_second` (set by `work`).
+    """
+
+    def __init__(self, stage: Stage, args: argparse.Namespace) -> None:
+        self.stage, self.args = stage, args
+        self.wildcards = {w: getattr(args, w) for w in stage.wildcards}
+        self.name = "/".join(
+            [stage.rule, *(f"seed{v}" if k == "seed" else v for k, v in self.wildcards.items())]
+        )
+        self.params = parse_params(args.params)
+        self.compute = build(
+            Compute, self.params.get("compute", {"device": "cpu", "torch_threads": 1}), "compute"
+        )
+        self.outputs: list[str] = [getattr(args, o) for o in stage.outputs]
+        self.images_per_second: float | None = None
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.startup, self._begin_time = provenance.process_age(), time.perf_counter()
+        self.job_id, self.attempt, self.begun = uuid.uuid4().hex, 1, False
+        self.events = EventLog(args.events)
+        self.inputs: dict[str, str] = {}
+        self.code: dict[str, str] = {}
+
+    def prepare(self) -> None:
+        """Check the threads and hash the inputs, before any heavy import.
+
+        Raises:
+            UserError: too few threads for the parameters, or an input cannot be read.
+        """
+        threads = self.compute.torch_threads
+        if self.args.threads < threads:
+            raise UserError(
+                f"--threads {self.args.threads}: compute.torch_threads is {threads}, and fewer threads change"
+                f" results; grant {threads} or lower compute.torch_threads"
+            )
+        os.environ.update({name: str(threads) for name in POOLS})
+        for name in self.stage.inputs:
+            value = getattr(self.args, name.rstrip("?*"))
+            for path in value if isinstance(value, list) else [value] if value else []:
+                self.inputs[path] = sha256(path)
+        self.code = {name: sha256(code_path(name)) for name in code_files(self.stage.rule)}
+
+    def settings(self, cls: type[T], registry: str, name: str) -> T:
+        """Return the entry `registry.name` of the parameters as a dataclass.
+
+        Raises:
+            UserError: it is absent, or has a missing or unknown key.
+        """
+        key = f"{registry}.{name}"
+        return build(cls, self.section(key), key)
+
+    def section(self, key: str) -> dict[str, Any]:
+        """Return the parameters under the dotted `key`.
+
+        Raises:
+            UserError: they were not given.
+        """
+        if not isinstance(self.params.get(key), dict):
+            raise UserError(f"--params: no {key}; the rule must hand over every entry that its stage uses")
+        return self.params[key]
+
+    def start_torch(self):
+        """Import torch with the parameters' threads and return the `torch.device` to use.
+
+        Raises:
+            UserError: the device is not there.
+        """
+        before = time.perf_counter()
+        device = import_torch(self.compute.torch_threads, self.compute.device)
+        took = time.perf_counter() - before
+        self.startup, self._begin_time = self.startup + took, self._begin_time + took
+        return device
+
+    def resume(self, checkpoint_type: Callable[[str, str, str, Callable[[str], None]], C]) -> C:
+        """Open the job's checkpoint (a `Checkpoint`), which holds the state of a killed attempt if any.
+
+        States of other parameters, inputs, code or versions are not used.
+
+        Raises:
+            BusyError: another process trains this job.
+        """
+        key = digest([self.name, self.params, self.inputs, self.code, provenance.versions()])
+        checkpoint = checkpoint_type(self.args.checkpoint, key, self.job_id, self.say)
+        self.job_id, self.attempt = checkpoint.job_id, checkpoint.attempts
+        self.begin(checkpoint.epoch, resume=checkpoint.state is not None)
+        return checkpoint
+
+    def begin(self, resumed_epoch: int = 0, *, resume: bool = False) -> None:
+        """Write the `start` event (once)."""
+        if self.begun:
+            return
+        self.begun = True
+        self.events.start(
+            resume=resume,
+            job=self.name,
+            job_id=self.job_id,
+            attempt=self.attempt,
+            resumed_epoch=resumed_epoch,
+            rule=self.stage.rule,
+            wildcards=self.wildcards,
+            params=self.params,
+            params_digest=digest(self.params),
+            inputs=self.inputs,
+            commit=provenance.commit(),
+            invocation=provenance.invocation(),
+            device=provenance.device_name(self.compute.device if "torch" in sys.modules else "cpu"),
+            versions=provenance.versions(),
+        )
+
+    def row(self, row: dict) -> None:
+        """Report a history row: an event, and a line in the text log."""
+        at = "epoch" if "epoch" in row else "step"
+        values = {k: v for k, v in row.items() if k not in ("epoch", "step")}
+        self.events.metrics(row[at], values)
+        self.say(f"{at} {row[at]}: " + ", ".join(f"{k} {v:.6g}" for k, v in values.items()))
+
+    def say(self, text: str) -> None:
+        """Write a line to the text log."""
+        print(text, flush=True)
+
+    def finish(self, values: dict) -> None:
+        """Write run.json, the last of the outputs, and the `end` event."""
+        total = time.perf_counter() - self._begin_time
+        record = {
+            "job": self.name,
+            "rule": self.stage.rule,
+            "wildcards": self.wildcards,
+            "params": self.args.params,
+            "inputs": self.inputs | self.code,
+            "outputs": {path: sha256(path) for path in self.outputs},
+            "commit": provenance.commit(),
+            "invocation": provenance.invocation(),
+            "versions": provenance.versions(),
+            "device": provenance.device_name(self.compute.device),
+            "threads": self.compute.torch_threads,
+            "started": self.started,
+            "attempts": self.attempt,
+            "seconds": {
+                "startup": round(self.startup, 3),
+                "compute": round(total, 3),
+                "total": round(self.startup + total, 3),
+            },
+            "images_per_second": self.images_per_second,
+            "max_rss_mb": provenance.max_rss_mb(),
+        }
+        write_json(self.args.run_json, record)
+        self.events.end("finished", values, [*self.outputs, self.args.run_json])
+
+    def fail(self, error: str) -> None:
+        """Write the `end` event of a failed job; what an earlier attempt logged stays."""
+        self.begin(resume=True)
+        self.events.end("failed", {}, [], error)
+
+
+def run_stage(stage: Stage, work: Callable[[Job], dict], argv: list[str] | None) -> int:
+    """Run one job and return its exit status: 0, or 1 after a line "error: ..." on stderr.
+
+    A `UserError` prints that line only; any other error prints its traceback first. SIGTERM and SIGINT
+    end the job with status 143 and 130 after its `end` event.
+    """
+    args = parser(stage).parse_args(argv)
+    job = None
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        job = Job(stage, args)
+        job.prepare()
+        if not stage.checkpoint:
+            job.begin()
+        values = work(job)
+        job.finish(values)
+        return 0
+    except BaseException as e:
+        expected = isinstance(e, UserError)
+        if not expected and isinstance(e, Exception):
+            traceback.print_exc()
+        text = one_line(e) if expected or isinstance(e, SystemExit) else one_line(f"{type(e).__name__}: {e}")
+        print(f"error: {text}", file=sys.stderr)
+        if job is not None and not isinstance(e, BusyError):
+            job.fail(text)
+        if isinstance(e, SystemExit):
+            raise
+        return 130 if isinstance(e, KeyboardInterrupt) else 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Terminated(SystemExit):
+    def __str__(self) -> str:
+        return "terminated (SIGTERM)"
+
+
+def _terminated(*_: Any) -> None:
+    raise Terminated(143)

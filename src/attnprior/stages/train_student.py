@@ -1,0 +1,97 @@
+"""Stage `train_student`: one student, one seed, and its predictions for validation and test images."""
+
+import sys
+import time
+from dataclasses import asdict
+
+from attnprior.config import Model, Student, recipe_of
+from attnprior.data import datasets
+from attnprior.errors import UserError
+from attnprior.files import read_header, save_tensors
+from attnprior.models.checks import validate_model
+from attnprior.stages.job import Job, Stage, run_stage
+from attnprior.train.history import write_history
+
+STAGE = Stage(
+    "train_student",
+    wildcards=("dataset", "student", "seed"),
+    inputs=("data", "teacher?", "fit?"),
+    outputs=("weights", "history", "predictions"),
+    checkpoint=True,
+)
+
+
+def work(job: Job) -> dict:
+    """Train the student on its labelled images and write weights, history and predictions."""
+    name, seed = job.wildcards["student"], job.wildcards["seed"]
+    student = job.settings(Student, "students", name)
+    model = job.settings(Model, "models", student.model)
+    recipe = recipe_of(student, job.section(f"recipes.{student.recipe}"), f"students.{name}")
+    validate_model(model, f"models.{student.model}")
+    check_files(job, student)
+    data = datasets.load(job.args.data)
+    datasets.check_model(model, data, f"models.{student.model}")
+    chosen = datasets.subset(
+        data.labels[data.split == datasets.TRAIN],
+        student.labels,
+        data.split_seed,
+        len(data.classes),
+        f"students.{name}.labels",
+    )
+    device = job.start_torch()
+
+    from attnprior.train.checkpoint import Checkpoint
+    from attnprior.train.students import build_network, load_network, predictions, train_network
+
+    with job.resume(Checkpoint) as checkpoint:
+        network = build_network(student, model, recipe, seed, job.args.teacher, job.args.fit, name).to(device)
+        begin, done = time.perf_counter(), checkpoint.epoch
+        rows, flops = train_network(network, data, chosen, recipe, seed, checkpoint, job.row)
+        seen = len(chosen) * (len(rows) - done)
+        job.images_per_second = round(seen / (time.perf_counter() - begin), 1)
+        teacher = read_header(job.args.teacher)["flops"] if job.args.teacher else {}
+        header = {
+            "kind": "student",
+            "model": asdict(model),
+            "logit_scale": network.student.logit_scale,
+            "transfer": asdict(student.transfer),
+            "flops": {"own": flops, "teacher": float(sum(teacher.values()))},
+            "parameters": sum(p.numel() for p in network.student.parameters()),
+        }
+        save_tensors(job.args.weights, network.student.state_dict(), header)
+        write_history(job.args.history, list(rows[0]), rows)
+        saved = load_network(job.args.weights, job.args.teacher).to(device)
+        save_tensors(job.args.predictions, predictions(saved, data), {"classes": data.classes})
+        checkpoint.close(remove=True)
+    return {k: v for k, v in rows[-1].items() if k not in ("epoch", "step")}
+
+
+def check_files(job: Job, student: Student) -> None:
+    """Check that the teacher and fit files given are those that the student uses.
+
+    Raises:
+        UserError: one is missing or not used, or the student names two teachers.
+    """
+    where = f"students.{job.wildcards['student']}"
+    teachers = {t for t in (student.init.teacher, student.transfer.teacher) if t is not None}
+    if len(teachers) > 1:
+        raise UserError(
+            f"{where}: init.teacher {student.init.teacher} and transfer.teacher {student.transfer.teacher}"
+            " differ; name one teacher"
+        )
+    for option, needed in (("teacher", bool(teachers)), ("fit", student.init.fit is not None)):
+        given = getattr(job.args, option) is not None
+        if given != needed:
+            raise UserError(
+                f"--{option}: {where} uses {'a' if needed else 'no'} {option};"
+                f" {'give its file' if needed else 'leave the option out'}"
+            )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the stage and return its exit status."""
+    return run_stage(STAGE, work, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

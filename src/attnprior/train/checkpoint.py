@@ -1,0 +1,148 @@
+"""Resumable state of a training job: one file, locked, removed on success."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attnprior.errors import BusyError, UserError, one_line
+from attnprior.files import atomic
+
+SECONDS = 10.0  # between two saves, unless ATTNPRIOR_CHECKPOINT_SECONDS says otherwise (0: each epoch)
+
+
+class Checkpoint:
+    """The folder of one job's state, held under a lock from construction to `close`.
+
+    `key` is a digest of all that the state depends on. `state` is what the last attempt saved
+    under the same key, or None; `job_id` and `attempts` (this one included) go on from there.
+    A state of another key or one that cannot be read is reported to `say` and not used.
+
+    Raises:
+        BusyError: another process holds the folder.
+        UserError: the folder cannot be written, or ATTNPRIOR_CHECKPOINT_SECONDS is no number.
+    """
+
+    def __init__(self, folder: str | Path, key: str, job_id: str, say: Callable[[str], None]) -> None:
+        self._folder, self._key, self._say = Path(folder), key, say
+        self.path = self._folder / "state.pt"
+        self.job_id, self.attempts = job_id, 1
+        self._interval = _interval()
+        self._lock: int | None = _locked(self._folder)
+        self._saved_at = time.monotonic()
+        self.state: dict[str, Any] | None = None
+        found = self._read()
+        if found is not None:
+            self.job_id, self.attempts = found["job_id"], found["attempts"] + 1
+            self.state = found["state"]
+            self.save(found["epoch"], found["state"])  # the count of attempts outlives the next kill
+            self._say(f"resuming attempt {self.attempts} after epoch {found['epoch']} of {self.path}")
+        self._epoch = found["epoch"] if found is not None else 0
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done by earlier attempts."""
+        return self._epoch
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def due(self) -> bool:
+        """Return whether the last save is long enough ago."""
+        return time.monotonic() - self._saved_at >= self._interval
+
+    def save(self, epoch: int, state: dict[str, Any]) -> None:
+        """Replace the saved state atomically; `state` holds tensors, numbers, texts, lists and dicts."""
+        import torch
+
+        content = {
+            "key": self._key,
+            "job_id": self.job_id,
+            "attempts": self.attempts,
+            "epoch": epoch,
+            "state": state,
+        }
+        with atomic(self.path) as temporary:
+            torch.save(content, temporary)
+        self._saved_at = time.monotonic()
+
+    def close(self, *, remove: bool = False) -> None:
+        """Release the lock, and with `remove` delete the state: the job is done."""
+        if self._lock is None:
+            return
+        if remove:
+            for path in [self.path, *self._folder.glob(".state.pt.*.tmp"), self._folder / "lock"]:
+                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # someone put a file there
+                self._folder.rmdir()
+        os.close(self._lock)
+        self._lock = None
+
+    def _read(self) -> dict[str, Any] | None:
+        if not self.path.exists():
+            return None
+        import torch
+
+        try:
+            found = torch.load(self.path, map_location="cpu", weights_only=True)
+            same = found["key"] == self._key
+            complete = isinstance(found["state"], dict) and found["epoch"] >= 0 and found["attempts"] > 0
+        except Exception as e:  # whatever a damaged file makes the reader raise: training can start afresh
+            self._say(f"checkpoint {self.path} cannot be read ({one_line(e)[:200]}); training starts afresh")
+            return None
+        if not same or not complete:
+            self._say(
+                f"checkpoint {self.path} is of other parameters, inputs, code or versions;"
+                " training starts afresh"
+            )
+            return None
+        return found
+
+
+def _interval() -> float:
+    text = os.environ.get("ATTNPRIOR_CHECKPOINT_SECONDS", str(SECONDS))
+    try:
+        return float(text)
+    except ValueError as e:
+        raise UserError(f"ATTNPRIOR_CHECKPOINT_SECONDS: {text!r} is no number of seconds") from e
+
+
+def _locked(folder: Path) -> int:
+    """Return a file descriptor that holds the folder's lock; the kernel drops it when the process ends."""
+    path = folder / "lock"
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # a finishing process removed the folder in between
+            continue
+        except OSError as e:
+            raise UserError(
+                f"{folder}: cannot be written ({e.strerror}); make it writable or free space"
+            ) from e
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            holder = os.read(handle, 20).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            raise BusyError(
+                f"{folder}: process {holder} is training this job; wait for it or stop it (kill {holder}),"
+                " then run again"
+            ) from e
+        except OSError as e:
+            os.close(handle)
+            raise UserError(
+                f"{path}: cannot be locked ({e.strerror}); use a file system with flock for checkpoints"
+            ) from e
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                os.ftruncate(handle, 0)
+                os.write(handle, f"{os.getpid()}\n".encode())
+                return handle
+        os.close(handle)  # the holder removed the file that we locked: lock the new one

@@ -1,0 +1,179 @@
+"""The training loop of every objective: MAE, supervised, copy and distillation."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from attnprior.config import Recipe
+from attnprior.data.augment import Shifted
+from attnprior.data.loader import batches, steps_per_epoch
+from attnprior.errors import UserError
+from attnprior.train.checkpoint import Checkpoint
+from attnprior.train.flops import count_flops
+from attnprior.train.optim import AdamW, learning_rate
+
+CHECK_EVERY = 20  # steps between two looks at a CUDA device, which each wait for it
+
+
+@dataclass(frozen=True)
+class Batch:
+    images: Tensor  # B C H W, augmented and normalised
+    labels: Tensor  # B
+    epoch: int
+    step: int  # within the epoch
+
+
+class Objective(Protocol):
+    """Returns named scalars of a batch; "loss" is minimised and all are averaged for the history."""
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]: ...
+
+
+def train(
+    model: nn.Module,
+    objective: Objective,
+    images: Shifted,
+    labels: Tensor,
+    recipe: Recipe,
+    seed: int,
+    checkpoint: Checkpoint,
+    *,
+    evaluate: Callable[[], dict[str, float]] | None = None,
+    on_row: Callable[[dict], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Train `model` in place and return the history, one row per epoch.
+
+    A row has epoch (from 1), step (optimizer steps so far), lr (of the last step), the image-weighted
+    means of what `objective` returns, and what `evaluate` returns after the epoch. The state goes to
+    `checkpoint` at the end of an epoch when it is due, and comes from there if an earlier attempt left
+    one; every draw is a function of (seed, epoch, step), so both give the same bytes.
+
+    Raises:
+        UserError: the loss or a gradient is not finite; parameters are as before that step.
+    """
+    optimizer = AdamW(model.named_parameters(), recipe)
+    rows: list[dict[str, Any]] = []
+    if checkpoint.state is not None:
+        model.load_state_dict(checkpoint.state["model"])
+        optimizer.load_state_dict(checkpoint.state["optimizer"])
+        rows = checkpoint.state["rows"]
+        checkpoint.state = None
+    guard = Guard(model, optimizer, objective, checkpoint)
+    per_epoch = steps_per_epoch(len(images), recipe.batch_size)
+    lr = 0.0
+    for epoch in range(len(rows), recipe.epochs):
+        model.train()
+        total: Tensor | float = 0.0
+        for step, index in enumerate(batches(len(images), recipe.batch_size, seed, epoch, labels.device)):
+            batch = Batch(images.batch(index, seed, epoch, step), labels[index], epoch, step)
+            lr = learning_rate(recipe, epoch + step / per_epoch)
+            values = objective(batch)
+            values["loss"].backward()
+            norm = optimizer.gradient_norm()
+            skip = guard.look(
+                batch, values["loss"], norm, epoch * per_epoch + step, lr, step == per_epoch - 1
+            )
+            if recipe.grad_clip > 0:
+                optimizer.scale_gradients(torch.clamp(recipe.grad_clip / (norm + 1e-6), max=1.0))
+            optimizer.step(lr, skip)
+            optimizer.zero_grad()
+            total = total + torch.stack([v.detach() for v in values.values()]) * len(index)
+        means = (total / len(images)).tolist()  # type: ignore[union-attr]
+        row = {
+            "epoch": epoch + 1,
+            "step": (epoch + 1) * per_epoch,
+            "lr": lr,
+            **dict(zip(values, means, strict=True)),
+        }
+        if evaluate is not None:
+            model.eval()
+            row |= evaluate()
+        rows.append(row)
+        if on_row is not None:
+            on_row(row)
+        if checkpoint.due():
+            checkpoint.save(
+                epoch + 1, {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rows": rows}
+            )
+    model.eval()
+    return rows
+
+
+class Guard:
+    """Stops training at a loss or gradient that is not finite.
+
+    A CPU is asked at every step, for nothing waits there. A CUDA device is asked every CHECK_EVERY
+    steps and at the end of an epoch, so before a checkpoint; until then a step with a bad gradient is
+    left out on the device, which keeps the parameters for the diagnosis.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: AdamW, objective: Objective, checkpoint: Checkpoint
+    ) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._objective, self._checkpoint = objective, checkpoint
+        self._bad: Tensor | None = None
+
+    def look(
+        self, batch: Batch, loss: Tensor, norm: Tensor, step: int, lr: float, last: bool
+    ) -> Tensor | None:
+        """Check step number `step` and return the `skip` flag for the optimizer (CUDA only)."""
+        if loss.device.type == "cpu":
+            if not math.isfinite(loss.item()) or not math.isfinite(norm.item()):
+                raise self._error(batch, loss, norm, step, lr)
+            return None
+        bad = ~(loss.detach().isfinite() & norm.isfinite())
+        self._bad = bad if self._bad is None else self._bad | bad
+        if (last or step % CHECK_EVERY == 0) and bool(self._bad):
+            raise self._error(batch, loss, norm, step, lr)
+        return self._bad.float()
+
+    def _error(self, batch: Batch, loss: Tensor, norm: Tensor, step: int, lr: float) -> UserError:
+        when = "" if loss.device.type == "cpu" else f" or up to {CHECK_EVERY} steps before"
+        kept = (
+            f"last good checkpoint kept: {self._checkpoint.path}"
+            if self._checkpoint.path.exists()
+            else "no checkpoint yet"
+        )
+        return UserError(
+            f"training diverged at step {step}{when} (epoch {batch.epoch + 1}): loss {loss.item():.6g},"
+            f" gradient norm {norm.item():.6g}, learning rate {lr:.6g},"
+            f" first not finite: {self._first(batch)};"
+            f" lower the recipe's lr, lengthen warmup_epochs or set grad_clip ({kept})"
+        )
+
+    def _first(self, batch: Batch) -> str:
+        """Return the first layer of the forward pass, or else of the backward pass, that is not finite."""
+        for name, parameter in self._model.named_parameters():
+            if not parameter.isfinite().all():
+                return f"parameter {name}"
+        seen: list[str] = []
+
+        def hook(name: str) -> Callable:
+            def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
+                tensors = output if isinstance(output, tuple) else (output,)
+                if not all(t.isfinite().all() for t in tensors if isinstance(t, Tensor)):
+                    seen.append(name)
+
+            return note
+
+        handles = [m.register_forward_hook(hook(n or "model")) for n, m in self._model.named_modules()]
+        with torch.no_grad():
+            self._objective(batch)
+        for handle in handles:
+            handle.remove()
+        if seen:
+            return f"output of {seen[0]}"
+        bad = [n for n, p in self._optimizer.named if p.grad is not None and not p.grad.isfinite().all()]
+        return f"gradient of {bad[-1]}" if bad else "the loss"
+
+
+def training_flops(objective: Objective, images: Shifted, labels: Tensor, recipe: Recipe, seed: int) -> float:
+    """Return the operations of a whole training: those of the first batch, per image, times all images."""
+    index = batches(len(images), recipe.batch_size, seed, 0, labels.device)[0]
+    batch = Batch(images.batch(index, seed, 0, 0), labels[index], 0, 0)
+    return count_flops(lambda: objective(batch)) / len(index) * len(images) * recipe.epochs

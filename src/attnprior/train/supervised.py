@@ -1,0 +1,120 @@
+"""Training a student with labels: alone, with a teacher's maps copied, or distilled from them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnprior.config import Recipe, Transfer
+from attnprior.models.attention import Copied
+from attnprior.models.vit import ViT, drop_path_masks
+from attnprior.randomness import generator
+from attnprior.train.engine import Batch
+from attnprior.transfer import copied_layers, distil_loss, teacher_kl
+
+BATCH = 256  # images of a forward pass at evaluation
+
+
+@dataclass
+class Network:
+    """A student with what it needs to predict: in `copy` its teacher, whose maps it uses."""
+
+    student: ViT
+    transfer: Transfer
+    teacher: ViT | None = None
+
+    def to(self, device: torch.device) -> "Network":
+        """Move all weights to `device`."""
+        self.student.to(device)
+        if self.teacher is not None:
+            self.teacher.to(device)
+        return self
+
+    def copied(self, images: Tensor, other: Tensor | None, drop: Tensor | None) -> list[Copied | None] | None:
+        """Return the maps of the teacher for `images`, those of image `other[i]` for image i, or None."""
+        if self.transfer.method != "copy":
+            return None
+        assert self.teacher is not None and self.transfer.layers is not None
+        maps = self.teacher.queries_keys(images, self.transfer.layers, drop)
+        if other is not None:
+            maps = [(q[other], k[other]) for q, k in maps]
+        return copied_layers(maps, self.teacher.logit_scale, self.transfer.layers, self.student.config.depth)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Return the logits (B, classes) of images (B, C, H, W) at evaluation, without gradient.
+
+        The control `other_image` gives each image the maps of the next one of the batch.
+        """
+        with torch.inference_mode():
+            other = torch.arange(len(images), device=images.device).roll(-1)
+            copied = self.copied(images, other if self.transfer.maps == "other_image" else None, None)
+            return self.student(images, copied=copied)[0]
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Return the logits (M, classes) of images (M, C, H, W), in batches of nearly equal size."""
+        parts = -(-len(images) // BATCH)
+        return torch.cat([self.logits(part) for part in images.tensor_split(parts)])
+
+
+def derangement(count: int, rng: torch.Generator) -> Tensor:
+    """Return a random permutation (count,) without fixed point: images lie on one random cycle.
+
+    A batch of one image has none and keeps its own.
+    """
+    cycle = torch.randperm(count, generator=rng)
+    other = torch.empty_like(cycle)
+    other[cycle] = cycle.roll(-1)
+    return other
+
+
+class Supervised:
+    """The objective of a student: cross-entropy, plus `weight` times the attention loss in `distil`.
+
+    Returns loss, task_loss, in `distil` transfer_loss and transfer_kl (both summed over layers, not
+    weighted), and train_top1. Teacher and student share input and drop-path masks (arXiv 2411.09702,
+    sections 3.4 and 3.5 of the reference).
+    """
+
+    def __init__(self, network: Network, recipe: Recipe, seed: int) -> None:
+        self._network, self._recipe, self._seed = network, recipe, seed
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        network, transfer, seed = self._network, self._network.transfer, self._seed
+        student, at = network.student, (batch.epoch, batch.step)
+        count, device = len(batch.labels), batch.labels.device
+        drop = other = None
+        if self._recipe.drop_path > 0:
+            rng = generator(seed, "drop_path", *at)
+            drop = drop_path_masks(student.config.depth, self._recipe.drop_path, count, rng).to(device)
+        if transfer.maps == "other_image":
+            other = derangement(count, generator(seed, "other_image", *at)).to(device)
+        distil = transfer.method == "distil"
+        logits, recorded = student(
+            batch.images,
+            record=("q", "k") if distil else (),
+            copied=network.copied(batch.images, other, drop),
+            drop_masks=drop,
+        )
+        task = F.cross_entropy(logits, batch.labels, label_smoothing=self._recipe.label_smoothing)
+        values: dict[str, Tensor] = {"loss": task, "task_loss": task}
+        if distil:
+            teacher, layers = network.teacher, transfer.layers
+            assert teacher is not None and layers is not None and transfer.weight is not None
+            qk = list(zip(recorded["q"], recorded["k"], strict=True))
+            given = teacher.queries_keys(batch.images, layers, drop)
+            scales = (student.logit_scale, teacher.logit_scale)
+            values["transfer_loss"] = distil_loss(qk, given, *scales, layers)
+            values["transfer_kl"] = teacher_kl(qk, given, *scales, layers)
+            values["loss"] = task + transfer.weight * values["transfer_loss"]
+        values["train_top1"] = (logits.detach().argmax(1) == batch.labels).float().mean()
+        return values
+
+
+def measure(logits: Tensor, labels: Tensor, prefix: str) -> dict[str, Any]:
+    """Return mean cross-entropy and accuracy of logits (M, classes), named after `prefix`."""
+    return {
+        f"{prefix}_loss": F.cross_entropy(logits, labels).item(),
+        f"{prefix}_top1": (logits.argmax(1) == labels).float().mean().item(),
+    }

@@ -1,0 +1,85 @@
+"""Proof that the Snakefile, `dvc.yaml` and `workflow/arms.yaml` declare the same work."""
+
+import json
+from collections import defaultdict
+from pathlib import PurePosixPath
+
+from attnprior.source import PREFIX
+from attnprior.workflow import sync
+from attnprior.workflow.engines import Graph, Job, Stages
+
+
+def jobs_of(stages: dict[str, list[str]], jobs: list[Job]) -> dict[str, list[Job]]:
+    """Return {DVC stage: its Snakemake jobs}: those whose outputs lie in the stage's outs."""
+    found: dict[str, list[Job]] = {name: [] for name in stages}
+    owner = {out: name for name, outs in stages.items() for out in outs}
+    for job in jobs:
+        name = owner_of(job.outputs[0], owner)
+        if name:
+            found[name].append(job)
+    return found
+
+
+def owner_of(path: str, owner: dict[str, str]) -> str | None:
+    """Return the stage whose out is `path` or a directory above it."""
+    for candidate in (path, *map(str, PurePosixPath(path).parents)):
+        if candidate in owner:
+            return owner[candidate]
+    return None
+
+
+def disagreements(params: dict, jobs: Graph, stages: Stages) -> list[str]:
+    """Return one line for every difference between the two declarations (none if they agree).
+
+    Compared for each DVC stage are the unions over its jobs: outputs, inputs that do not come from
+    inside the stage, source files, and keys of `params.yaml`.
+    """
+    lines = [
+        f"{path} does not follow from params.yaml: run `attnprior sync`" for path in sync.outdated(params)
+    ]
+    outs, deps, keys = stages.outs(), stages.deps(), stages.params()
+    groups = jobs_of(outs, jobs.jobs)
+    owned = {id(j) for group in groups.values() for j in group}
+    lines += [f"only in the Snakefile: {j.key} ({j.outputs[0]})" for j in jobs.jobs if id(j) not in owned]
+    for name, group in groups.items():
+        if not group:
+            lines.append(f"only in dvc.yaml: {name}")
+            continue
+        made = {f for j in group for f in j.outputs}
+        lines += [
+            f"{name}: {f} is made by {j.rule} but lies in no out of the stage"
+            for j in group
+            for f in j.outputs
+            if not _covered(f, outs[name])
+        ]
+        lines += [
+            f"{name}: out {o} is made by no job"
+            for o in outs[name]
+            if not any(_covered(f, [o]) for f in made)
+        ]
+        read = {f for j in group for f in j.inputs} - made
+        lines += [f"{name}: deps lack {f}" for f in sorted(read) if not _covered(f, deps[name])]
+        lines += [
+            f"{name}: dep {d} is read by no job"
+            for d in deps[name]
+            if not any(_covered(f, [d]) for f in read)
+        ]
+        used = {k for j in group for k in json.loads(j.params)}
+        lines += [f"{name}: params lack {k}" for k in sorted(used - set(keys[name]))]
+        lines += [f"{name}: param {k} is read by no job" for k in sorted(set(keys[name]) - used)]
+    return lines
+
+
+def _covered(path: str, declared: list[str]) -> bool:
+    return any(path == d or path.startswith(f"{d}/") for d in declared)
+
+
+def summary(jobs: Graph, stages: Stages) -> str:
+    """Return a line on how much was compared."""
+    by_rule: dict[str, int] = defaultdict(int)
+    for job in jobs.jobs:
+        by_rule[job.rule] += 1
+    code = {f for j in jobs.jobs for f in j.inputs if f.startswith(PREFIX)}
+    counts = ", ".join(f"{n} {rule}" for rule, n in by_rule.items())
+    stages_count = len(stages.names)
+    return f"{len(jobs.jobs)} jobs ({counts}) and {stages_count} DVC stages agree on {len(code)} source files"

@@ -1,0 +1,67 @@
+"""What the Snakefile sets before the rules: the environment of jobs, and a check of the settings."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from attnprior.errors import UserError
+from attnprior.workflow import params as settings
+
+# Nothing that we start reports to anybody.
+QUIET = {"DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+
+
+def check_config(config: dict) -> None:
+    """Stop Snakemake with one line when the settings are wrong or differ from `params.yaml`.
+
+    `snakemake --config a=b` would change Snakemake's settings only; DVC reads the file.
+
+    Raises:
+        WorkflowError: Snakemake prints it without a traceback.
+    """
+    from snakemake.exceptions import WorkflowError
+
+    try:
+        params = settings.load()
+        if params != config:
+            changed = sorted(k for k in {*params, *config} if params.get(k) != config.get(k))
+            raise UserError(
+                f"--config changes {', '.join(changed)}, which DVC would not see;"
+                " edit params.yaml or use `dvc exp run -S key=value`"
+            )
+    except UserError as e:
+        raise WorkflowError(str(e)) from None
+
+
+def set_environment(root) -> None:
+    """Set the environment that jobs inherit: this checkout's code, this interpreter, its commit.
+
+    Local jobs inherit it from Snakemake, cluster jobs through the executor's export.
+    """
+    os.environ.update(job_environment(root))
+
+
+def job_environment(root) -> dict[str, str]:
+    """Return the variables of `set_environment`."""
+    source = str(Path(root, "src").resolve())
+    path = [source, *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != source)]
+    programs = str(Path(sys.executable).parent)
+    search = [programs, *(p for p in os.environ.get("PATH", "").split(os.pathsep) if p and p != programs)]
+    return {
+        **QUIET,
+        "PYTHONPATH": os.pathsep.join(path),
+        "PATH": os.pathsep.join(search),
+        "ATTNPRIOR_COMMIT": os.environ.get("ATTNPRIOR_COMMIT") or commit(root),
+    }
+
+
+def commit(root) -> str:
+    """Return the checked-out commit, with "-dirty" when tracked files differ from it, or ""."""
+    described = subprocess.run(
+        ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip()

@@ -1,0 +1,250 @@
+"""What `params.yaml` asks for: arms, the files of every job, and the structure that DVC reads.
+
+Both engines take their work from here: `workflow/rules` through `targets` and the input functions,
+`dvc.yaml` through the generated `workflow/arms.yaml`.
+"""
+
+from dataclasses import dataclass
+
+from attnprior.source import code_files
+
+TEACHER_FILES = ("weights.safetensors", "metrics.json", "history.csv", "run.json")
+FIT_FILES = ("fit.safetensors", "metrics.json", "history.csv", "run.json")
+TRAIN_FILES = ("weights.safetensors", "history.csv", "predictions.safetensors", "run.json")
+EVALUATE_FILES = ("metrics.json", "evaluate.run.json")
+RUN_FILES = TRAIN_FILES + EVALUATE_FILES
+TABLE_FILES = (
+    "results.csv",
+    "comparisons.csv",
+    "table.csv",
+    "table.md",
+    "table.tex",
+    "metrics.json",
+    "run.json",
+)
+REPORT_FILES = ("report.html", "report.run.json")
+RULES = (
+    "fetch_dataset",
+    "pretrain_teacher",
+    "fit_impulse",
+    "train_student",
+    "evaluate",
+    "compare",
+    "report",
+)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A student on a data set, with the seeds that the given studies ask for."""
+
+    dataset: str
+    student: str
+    seeds: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.dataset}-{self.student}"
+
+    @property
+    def directory(self) -> str:
+        return f"runs/{self.dataset}/{self.student}"
+
+
+def teacher_of(params: dict, student: str) -> str | None:
+    """Return the name of a student's teacher, if it has one."""
+    values = params["students"][student]
+    return values["init"].get("teacher") or values["transfer"].get("teacher")
+
+
+def fit_of(params: dict, student: str) -> str | None:
+    """Return the name of a student's impulse fit, if it has one."""
+    return params["students"][student]["init"].get("fit")
+
+
+def study_arms(params: dict, study: str) -> list[Arm]:
+    """Return the arms of one study in the order of its panels, controls after arms, each once."""
+    values = params["studies"][study]
+    students = dict.fromkeys(
+        s for panel in values["panels"].values() for s in [*panel["arms"], *panel["controls"]]
+    )
+    return [Arm(d, s, tuple(values["seeds"])) for d in values["datasets"] for s in students]
+
+
+def all_arms(params: dict, studies=None) -> list[Arm]:
+    """Return the arms of the named studies (the active ones by default), shared ones merged."""
+    merged: dict[tuple[str, str], dict[int, None]] = {}
+    for study in studies or params["active"]:
+        for arm in study_arms(params, study):
+            merged.setdefault((arm.dataset, arm.student), {}).update(dict.fromkeys(arm.seeds))
+    return [Arm(d, s, tuple(sorted(seeds))) for (d, s), seeds in merged.items()]
+
+
+def source_seed(params: dict, dataset: str, student: str, seed: int, studies=None) -> int:
+    """Return the seed of the teacher and fit that seed `seed` of an arm uses."""
+    for study in studies or params["active"]:
+        fixed = params["studies"][study]["teacher_seed"]
+        if fixed is not None and any(
+            (a.dataset, a.student) == (dataset, student) for a in study_arms(params, study)
+        ):
+            return fixed
+    return seed
+
+
+def teacher_seeds(params: dict, studies=None) -> dict[tuple[str, str], list[int]]:
+    """Return {(dataset, teacher): seeds} that the arms need."""
+    return _sources(params, lambda a: (a.dataset, teacher_of(params, a.student)), studies)
+
+
+def fit_seeds(params: dict, studies=None) -> dict[tuple[str], list[int]]:
+    """Return {(fit,): seeds} that the arms need."""
+    return _sources(params, lambda a: (fit_of(params, a.student),), studies)
+
+
+def _sources(params, key_of, studies):
+    found: dict[tuple, set[int]] = {}
+    for arm in all_arms(params, studies):
+        key = key_of(arm)
+        if key[-1] is not None:
+            seeds = {source_seed(params, arm.dataset, arm.student, k, studies) for k in arm.seeds}
+            found.setdefault(key, set()).update(seeds)
+    return {k: sorted(v) for k, v in found.items()}
+
+
+def data_file(dataset: str) -> str:
+    return f"data/{dataset}.safetensors"
+
+
+def data_files(dataset: str) -> list[str]:
+    return [data_file(dataset), f"data/{dataset}.run.json"]
+
+
+def seed_files(directory: str, seeds, names) -> list[str]:
+    """Return `directory`/seed{k}/name for every seed and name."""
+    return [f"{directory}/seed{k}/{name}" for k in seeds for name in names]
+
+
+def teacher_weights(params: dict, dataset: str, student: str, seed: int) -> list[str]:
+    """Return the teacher's weights that a training job reads, or nothing."""
+    teacher = teacher_of(params, student)
+    k = source_seed(params, dataset, student, seed)
+    return [f"teachers/{dataset}/{teacher}/seed{k}/weights.safetensors"] if teacher else []
+
+
+def fit_file(params: dict, dataset: str, student: str, seed: int) -> list[str]:
+    """Return the impulse fit that a training job reads, or nothing."""
+    fit = fit_of(params, student)
+    k = source_seed(params, dataset, student, seed)
+    return [f"fits/{fit}/seed{k}/fit.safetensors"] if fit else []
+
+
+def study_runs(params: dict, study: str, name: str) -> list[str]:
+    """Return the file `name` of every run of a study."""
+    return [f for arm in study_arms(params, study) for f in seed_files(arm.directory, arm.seeds, [name])]
+
+
+def targets(params: dict, studies=None) -> list[str]:
+    """Return every artifact of the named studies (the active ones by default).
+
+    All of them, not only the last: Snakemake does not remake a missing intermediate of an existing target.
+    """
+    studies = studies or params["active"]
+    arms = all_arms(params, studies)
+    files = [f for d in dict.fromkeys(a.dataset for a in arms) for f in data_files(d)]
+    for (dataset, teacher), seeds in teacher_seeds(params, studies).items():
+        files += seed_files(f"teachers/{dataset}/{teacher}", seeds, TEACHER_FILES)
+    for (fit,), seeds in fit_seeds(params, studies).items():
+        files += seed_files(f"fits/{fit}", seeds, FIT_FILES)
+    for arm in arms:
+        files += seed_files(arm.directory, arm.seeds, RUN_FILES)
+    for study in studies:
+        files += [f"results/{study}/{name}" for name in TABLE_FILES + REPORT_FILES]
+    return files
+
+
+def teacher_keys(params: dict, teacher: str) -> list[str]:
+    """Return the dotted keys of `params.yaml` that a teacher depends on."""
+    values = params["teachers"][teacher]
+    keys = ["compute", f"teachers.{teacher}", f"models.{values['model']}"]
+    return keys + ([f"recipes.{values['recipe']}"] if "recipe" in values else [])
+
+
+def fit_keys(params: dict, fit: str) -> list[str]:
+    """Return the dotted keys of `params.yaml` that an impulse fit depends on."""
+    return ["compute", f"fits.{fit}", f"models.{params['fits'][fit]['model']}"]
+
+
+def student_keys(params: dict, student: str) -> list[str]:
+    """Return the dotted keys of `params.yaml` that the training of a student depends on."""
+    values = params["students"][student]
+    return ["compute", f"students.{student}", f"models.{values['model']}", f"recipes.{values['recipe']}"]
+
+
+def dvc_structure(params: dict) -> dict:
+    """Return the content of `workflow/arms.yaml`: the stages of the active studies.
+
+    Structure only (names, paths, seeds). An entry that needs no fit, teacher or recipe names its
+    data file or `compute` again, since a DVC template cannot leave out a dependency.
+    """
+    arms = all_arms(params)
+    datasets = {d: {"targets": " ".join(data_files(d))} for d in dict.fromkeys(a.dataset for a in arms)}
+    teachers = {}
+    for (dataset, teacher), seeds in teacher_seeds(params).items():
+        directory = f"teachers/{dataset}/{teacher}"
+        teachers[f"{dataset}-{teacher}"] = {
+            "teacher": teacher,
+            "directory": directory,
+            "data": data_file(dataset),
+            "model": params["teachers"][teacher]["model"],
+            "recipe": _key("recipes", params["teachers"][teacher].get("recipe")),
+            "targets": " ".join(seed_files(directory, seeds, ["weights.safetensors"])),
+        }
+    fits = {
+        name: {
+            "directory": f"fits/{name}",
+            "model": params["fits"][name]["model"],
+            "targets": " ".join(seed_files(f"fits/{name}", seeds, ["fit.safetensors"])),
+        }
+        for (name,), seeds in fit_seeds(params).items()
+    }
+    entries = {}
+    for arm in arms:
+        values = params["students"][arm.student]
+        teacher, fit = teacher_of(params, arm.student), fit_of(params, arm.student)
+        data = data_file(arm.dataset)
+        entries[arm.key] = {
+            "student": arm.student,
+            "directory": arm.directory,
+            "data": data,
+            "teacher": f"teachers/{arm.dataset}/{teacher}" if teacher else data,
+            "fit": f"fits/{fit}" if fit else data,
+            "model": values["model"],
+            "recipe": values["recipe"],
+            "targets": " ".join(
+                seed_files(arm.directory, arm.seeds, ["weights.safetensors", "metrics.json"])
+            ),
+        }
+    return {"graph": {"data": datasets, "teachers": teachers, "fits": fits, "arms": entries}}
+
+
+def study_stages(params: dict) -> dict:
+    """Return the DVC stages `study-…` of the active studies.
+
+    They are written out, since a DVC template cannot list a varying number of dependencies.
+    """
+    stages = {}
+    code = sorted({*code_files("compare"), *code_files("report")})
+    for study in params["active"]:
+        out = f"results/{study}"
+        stages[f"study-{study}"] = {
+            "cmd": f"attnprior make compare report -- {out}/metrics.json {out}/report.html",
+            "deps": [arm.directory for arm in study_arms(params, study)] + code,
+            "params": [f"studies.{study}"],
+            "outs": [f"{out}/{name}" for name in TABLE_FILES + REPORT_FILES if name != "metrics.json"],
+            "metrics": [{f"{out}/metrics.json": {"cache": False}}],
+        }
+    return stages
+
+
+def _key(section: str, name: str | None) -> str:
+    return f"{section}.{name}" if name else "compute"

@@ -1,0 +1,107 @@
+"""Commands that look: `sync`, `check`, `status`, `study list|show`."""
+
+from collections import Counter
+
+from attnprior.errors import UserError, nearest
+from attnprior.workflow import check, graph, params, sync
+from attnprior.workflow.engines import Stages, snakemake_graph
+from attnprior.workflow.lock import run_lock
+from attnprior.workflow.run import job_error
+from attnprior.workflow.state import Hashes
+
+
+def sync_command() -> int:
+    """Renew the generated files and correct Snakemake's records after files came from elsewhere."""
+    settings = params.load()
+    with run_lock():
+        for path in sync.write_generated(settings):
+            print(f"attnprior: {path} written")
+        with snakemake_graph() as jobs:
+            found = sync.reconcile(jobs, Hashes())
+    print(
+        f"attnprior: {len(jobs.jobs)} jobs, {len(found.adopted)} taken over as finished,"
+        f" {len(found.distrusted)} marked to be made again, {len(found.planned)} to run"
+    )
+    return 0
+
+
+def check_command() -> int:
+    """Compare the declarations of both engines and return 0 if they agree."""
+    settings = params.load()
+    with snakemake_graph() as jobs, Stages() as stages:
+        lines = check.disagreements(settings, jobs, stages)
+        print("\n".join(lines) or check.summary(jobs, stages))
+    return 1 if lines else 0
+
+
+def status() -> int:
+    """Print how far the active studies are, what DVC has not recorded, and the last failures."""
+    settings = params.load()
+    with snakemake_graph() as jobs, Stages() as stages:
+        found = sync.reconcile(jobs, Hashes(), write=False)
+        changed = stages.changed()
+    planned = {j.key for j in found.planned}
+    total = Counter(j.rule for j in jobs.jobs)
+    to_do = Counter(j.rule for j in found.planned)
+    print(f"active studies: {', '.join(settings['active'])}")
+    for rule, n in total.items():
+        print(f"  {rule:17} {n - to_do[rule]:5} of {n} current")
+    print(f"not recorded in dvc.lock: {', '.join(sorted(changed)) or 'nothing'}")
+    failures = [(j, e) for j in jobs.jobs if j.key in planned and (e := job_error(j))]
+    for job, error in failures:
+        print(f"failed: {job.key}: {error} (log: {job.logs['text']})")
+    if planned:
+        print("next: attnprior run")
+    return 0
+
+
+def list_studies() -> int:
+    """Print a line for each study: active or not, arms, seeds, title."""
+    settings = params.load()
+    for name, study in settings["studies"].items():
+        arms = graph.study_arms(settings, name)
+        mark = "active" if name in settings["active"] else "      "
+        print(f"{name:20} {mark}  {len(arms)} arms x {len(study['seeds'])} seeds  {study['title']}")
+    return 0
+
+
+def show_study(name: str) -> int:
+    """Print the panels, arms, seeds and number of jobs of a study.
+
+    Raises:
+        UserError: no such study.
+    """
+    settings = params.load()
+    if name not in settings["studies"]:
+        known = settings["studies"]
+        raise UserError(f"no study {name!r} in params.yaml{nearest(name, known)}; known: {', '.join(known)}")
+    study = settings["studies"][name]
+    print(f"{name}: {study['title']}")
+    seed = study["teacher_seed"]
+    print(f"data sets: {', '.join(study['datasets'])}; seeds: {', '.join(map(str, study['seeds']))}")
+    print("teachers: " + ("one per seed" if seed is None else f"one, seed {seed}"))
+    for panel_name, panel in study["panels"].items():
+        print(f"panel {panel_name}: {panel['title']} (baseline {panel['baseline']})")
+        for role in ("arms", "controls"):
+            for student in panel[role]:
+                values = settings["students"][student]
+                sources = [*values["init"].values(), *values["transfer"].values()]
+                print(
+                    f"  {role[:-1]:8} {student:22} {values['labels']} labels; {', '.join(map(str, sources))}"
+                )
+    counts = Counter(_rule_of(f) for f in graph.targets(settings, [name]))
+    counts.pop("", None)
+    print("jobs: " + ", ".join(f"{n} {rule}" for rule, n in counts.items()))
+    return 0
+
+
+def _rule_of(path: str) -> str:
+    """Return the rule that writes `path` if it is the record of a job, else nothing."""
+    if not path.endswith("run.json"):
+        return ""
+    if path.startswith("results/"):
+        return "report" if path.endswith("report.run.json") else "compare"
+    first = path.split("/")[0]
+    if first == "runs":
+        return "evaluate" if path.endswith("evaluate.run.json") else "train_student"
+    return {"data": "fetch_dataset", "teachers": "pretrain_teacher", "fits": "fit_impulse"}[first]

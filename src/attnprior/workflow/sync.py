@@ -1,0 +1,112 @@
+"""Make Snakemake's records and the generated files say what the files on disk are."""
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnprior.errors import UserError
+from attnprior.files import write_text
+from attnprior.source import code_files
+from attnprior.workflow import graph
+from attnprior.workflow.engines import Graph, Job
+from attnprior.workflow.state import Hashes, downstream, stale_because
+
+ARMS = "workflow/arms.yaml"
+DVC = "dvc.yaml"
+HEADER = "# Generated from params.yaml by `attnprior sync`; structure only. Do not edit.\n"
+BEGIN = "  # --- studies: generated from params.yaml by `attnprior sync`; do not edit below ---\n"
+CODE = re.compile(r"( *# code of ([a-z_, ]+)\n)((?: *- src/attnprior/.*\n)*)")
+
+
+@dataclass
+class Reconciled:
+    """What `reconcile` found and did."""
+
+    stale: dict[str, str]  # job key -> why
+    planned: list[Job]  # stale jobs and everything downstream
+    adopted: list[Job]
+    distrusted: list[Job]
+
+
+def reconcile(jobs: Graph, hashes: Hashes, *, write: bool = True) -> Reconciled:
+    """Judge every job by content and, with `write`, correct what Snakemake has recorded.
+
+    A job whose files are current is adopted where Snakemake would repeat it (new time stamps after
+    a clone, no or another commit's metadata). A job whose files are stale is distrusted where
+    Snakemake would keep it (metadata that describes other files than those on disk).
+    """
+    stale = {j.key: why for j in jobs.jobs if (why := stale_because(j, hashes))}
+    adopted: list[Job] = []
+    for job in jobs.jobs:
+        # Below a job that Snakemake wants to repeat it has not judged: what follows is adopted as well.
+        follows = any(u in adopted for u in job.upstream)
+        if job.key not in stale and (job.own_cause or not job.recorded or follows):
+            adopted.append(job)
+    distrusted = [j for j in jobs.jobs if j.key in stale and not j.own_cause and all(map(_exists, j.outputs))]
+    if write:
+        for job in adopted:
+            jobs.adopt(job)
+        for job in distrusted:
+            jobs.distrust(job)
+    return Reconciled(stale, downstream(jobs.jobs, set(stale)), adopted, distrusted)
+
+
+def _exists(path: str) -> bool:
+    return Path(path).exists()
+
+
+def arms_text(params: dict) -> str:
+    """Return the content of `workflow/arms.yaml`."""
+    return HEADER + _dump(graph.dvc_structure(params))
+
+
+def dvc_text(params: dict, present: str) -> str:
+    """Return `dvc.yaml` with its generated parts renewed: code lists and the stages of the studies.
+
+    Raises:
+        UserError: the line that begins the generated part is missing.
+    """
+    head, mark, _ = present.partition(BEGIN)
+    if not mark:
+        raise UserError(f"{DVC}: the line {BEGIN.strip()!r} is missing; restore it with `git checkout {DVC}`")
+    body = _dump(graph.study_stages(params))
+    head = re.sub(CODE, lambda m: m[1] + "".join(f"        - {f}\n" for f in _code(m[2])), head)
+    return head + mark + "".join(f"  {line}\n" for line in body.splitlines())
+
+
+def _code(rules: str) -> list[str]:
+    return sorted({f for rule in rules.split(", ") for f in code_files(rule)})
+
+
+def generated(params: dict) -> dict[str, str]:
+    """Return {path: text} of the generated files."""
+    return {ARMS: arms_text(params), DVC: dvc_text(params, _read(DVC))}
+
+
+def write_generated(params: dict) -> list[str]:
+    """Write the generated files that changed, and return their names."""
+    changed = [(p, text) for p, text in generated(params).items() if _read(p) != text]
+    for path, text in changed:
+        write_text(path, text)
+    return [p for p, _ in changed]
+
+
+def outdated(params: dict) -> list[str]:
+    """Return the generated files that do not follow from `params`."""
+    return [p for p, text in generated(params).items() if _read(p) != text]
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _dump(value) -> str:
+    import yaml
+
+    stream = io.StringIO()
+    yaml.dump(value, stream, Dumper=yaml.SafeDumper, sort_keys=False, width=1000, default_flow_style=False)
+    return stream.getvalue()

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+from attnprior import files
+from attnprior.config import Fit, Model
+from attnprior.models.position import fixed_code
+from attnprior.stages import fit_impulse
+from tests.stages import commands
+
+FOLDER = "fits/adam/seed0"
+
+
+def test_a_fit_has_queries_keys_and_offsets_of_every_layer(made):
+    tensors, header = files.load_tensors(made / FOLDER / "fit.safetensors", "numpy")
+    assert tensors["q"].shape == (2, 2, 16, 8) and tensors["k"].shape == (2, 2, 8, 16)
+    assert tensors["offsets"].shape == (2, 2, 2) and np.abs(tensors["offsets"]).max() <= 1
+    assert (
+        header["fit"]["steps"] == 250 and header["model"] == commands.MODEL and header["logit_scale"] == 0.5
+    )
+
+
+def test_metrics_describe_the_saved_maps(made):
+    tensors, _ = files.load_tensors(made / FOLDER / "fit.safetensors", "numpy")
+    metrics = files.read_json(made / FOLDER / "metrics.json")
+    position = fixed_code(Model(**commands.MODEL)).numpy()
+    errors, hits, masses, uniform = [], [], [], []
+    for layer in range(2):
+        hit, mass, square = [], [], []
+        for head in range(2):
+            logits = 0.5 * position @ tensors["q"][layer, head] @ tensors["k"][layer, head] @ position.T
+            map_ = np.exp(logits - logits.max(1, keepdims=True))
+            map_ /= map_.sum(1, keepdims=True)
+            target = np.zeros((16, 16))
+            dy, dx = tensors["offsets"][layer, head]
+            for i in range(16):
+                y, x = i // 4 + dy, i % 4 + dx
+                if 0 <= y < 4 and 0 <= x < 4:
+                    target[i, 4 * y + x] = 1
+                    hit.append(map_[i].argmax() == 4 * y + x)
+                    mass.append(map_[i, 4 * y + x])
+            square.append(((map_ - target) ** 2).mean())
+            uniform.append(((1 / 16 - target) ** 2).mean())
+        errors.append(np.mean(square))
+        hits.append(np.mean(hit))
+        masses.append(np.mean(mass))
+    assert metrics["layers"]["mse"] == pytest.approx(errors, rel=1e-4)
+    assert metrics["mse"] == pytest.approx(np.mean(errors), rel=1e-4)
+    assert metrics["hit_rate"] == pytest.approx(np.mean(hits), rel=1e-4)
+    assert metrics["target_mass"] == pytest.approx(np.mean(masses), rel=1e-4)
+    assert metrics["uniform_mse"] == pytest.approx(np.mean(uniform), rel=1e-4)
+    assert metrics["mse"] < metrics["uniform_mse"] and metrics["hit_rate"] > 0.9
+
+
+def test_the_history_has_a_row_per_hundred_steps(made):
+    lines = (made / FOLDER / "history.csv").read_text().splitlines()
+    assert lines[0] == "step,loss" and [x.split(",")[0] for x in lines[1:]] == ["0", "100", "200"]
+    losses = [float(x.split(",")[1]) for x in lines[1:]]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_layers_draw_their_own_offsets_and_seeds_differ():
+    settings = Fit(**{**commands.ADAM, "filter_size": 5})
+    model = Model(**{**commands.MODEL, "depth": 6})
+    first, second = (fit_impulse.layer_offsets(settings, model, seed) for seed in (0, 1))
+    assert first.shape == (6, 2, 2) and not (first == first[0]).all() and not (first == second).all()
+
+
+def test_the_closed_form_has_a_header_only_history(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert fit_impulse.main(commands.fit("svd")) == 0
+    folder = tmp_path / "fits/svd/seed0"
+    assert (folder / "history.csv").read_text() == "step,loss\n"
+    assert files.read_json(folder / "metrics.json")["hit_rate"] > 0.9
+
+
+def test_a_rerun_gives_the_same_bytes(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert fit_impulse.main(commands.fit()) == 0
+    for name in ("fit.safetensors", "metrics.json", "history.csv"):
+        assert (tmp_path / FOLDER / name).read_bytes() == (made / FOLDER / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"filter_size": 4}, "fits.adam.filter_size"),
+        ({"solver": "newton"}, "fits.adam.solver"),
+        ({"steps": None}, "fits.adam"),
+    ],
+)
+def test_wrong_settings_name_their_key(tmp_path, monkeypatch, capsys, changes, message):
+    monkeypatch.chdir(tmp_path)
+    assert fit_impulse.main(commands.fit(**changes)) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+import torch
+
+from attnprior import files
+from attnprior.config import Model
+from attnprior.data import datasets
+from attnprior.models.vit import ViT
+from attnprior.stages import pretrain_teacher, train_student
+from tests import processes
+from tests.stages import commands
+
+OUTPUTS = ("weights.safetensors", "history.csv", "predictions.safetensors")
+
+
+def folder(name, seed=0):
+    return f"runs/digits/{name}/seed{seed}"
+
+
+def weights(name):
+    return files.load_tensors(f"{folder(name)}/weights.safetensors")
+
+
+def columns(name):
+    with open(f"{folder(name)}/history.csv") as f:
+        return f.readline().strip().split(",")
+
+
+@pytest.mark.parametrize("name", list(commands.STUDENTS))
+def test_every_kind_of_student_trains_and_its_outputs_fit_together(project, name):
+    assert train_student.main(commands.train(name)) == 0
+    tensors, header = weights(name)
+    assert header["kind"] == "student" and header["model"] == commands.MODEL
+    assert header["parameters"] == sum(t.numel() for t in tensors.values())
+    assert header["logit_scale"] == (0.5 if name == "impulse" else 8**-0.5)
+    teacher = files.read_header("teachers/digits/mae/seed0/weights.safetensors")["flops"]["own"]
+    uses_teacher = name in ("finetune", "copy", "other", "distil")
+    assert header["flops"]["teacher"] == (teacher if uses_teacher else 0) and header["flops"]["own"] > 0
+    extra = ["transfer_loss", "transfer_kl"] if name == "distil" else []
+    assert columns(name) == [
+        *["epoch", "step", "lr", "loss", "task_loss", *extra, "train_top1", "val_loss", "val_top1"]
+    ]
+    found, about = files.load_tensors(f"{folder(name)}/predictions.safetensors", "numpy")
+    data = datasets.load("data/digits.safetensors")
+    assert found["logits"].shape == (597, 10) and found["logits"].dtype == np.float32
+    np.testing.assert_array_equal(found["labels"], data.labels[found["index"]])
+    np.testing.assert_array_equal(found["split"], data.split[found["index"]])
+    assert (
+        sorted(found["index"]) == sorted(np.flatnonzero(data.split > 0)) and about["classes"] == data.classes
+    )
+    record = files.read_json(f"{folder(name)}/run.json")
+    assert set(record["outputs"]) == {f"{folder(name)}/{o}" for o in OUTPUTS}
+    assert record["images_per_second"] > 0 and record["versions"]["torch"] == torch.__version__
+
+
+def test_predictions_are_those_of_the_saved_weights(project):
+    assert train_student.main(commands.train("plain")) == 0
+    tensors, header = weights("plain")
+    vit = ViT(Model(**header["model"]), logit_scale=header["logit_scale"])
+    vit.load_state_dict(tensors)
+    data = datasets.load("data/digits.safetensors")
+    found, _ = files.load_tensors(f"{folder('plain')}/predictions.safetensors", "numpy")
+    pixels = data.images[found["index"]] / 255.0
+    images = torch.from_numpy((pixels - data.mean[0]) / data.std[0]).float()
+    with torch.no_grad():
+        logits = vit(images)[0].numpy()
+    np.testing.assert_allclose(found["logits"], logits, atol=1e-5)
+    val = found["split"] == 1
+    accuracy = (found["logits"][val].argmax(1) == found["labels"][val]).mean()
+    last = open(f"{folder('plain')}/history.csv").read().splitlines()[-1].split(",")  # noqa: SIM115
+    assert float(last[-1]) == pytest.approx(accuracy)
+
+
+def test_test_images_do_not_influence_weights_and_history(project):
+    assert train_student.main(commands.train("plain")) == 0
+    before = {name: files.sha256(f"{folder('plain')}/{name}") for name in OUTPUTS}
+    tensors, header = files.load_tensors("data/digits.safetensors", "numpy")
+    test = tensors["split"] == 2
+    tensors["images"][test] = 255 - tensors["images"][test]
+    tensors["labels"][test] = 0
+    header["sha256"] = datasets.content_hash(tensors["images"], tensors["labels"])
+    (project / "data").unlink()
+    files.save_tensors("data/digits.safetensors", tensors, header)
+    assert train_student.main(commands.train("plain")) == 0
+    after = {name: files.sha256(f"{folder('plain')}/{name}") for name in OUTPUTS}
+    assert [name for name in OUTPUTS if before[name] != after[name]] == ["predictions.safetensors"]
+
+
+def test_reruns_give_the_same_bytes_and_seeds_differ(project):
+    for _ in range(2):
+        assert train_student.main(commands.train("distil")) == 0
+        first = {name: files.sha256(f"{folder('distil')}/{name}") for name in OUTPUTS}
+    again = {name: files.sha256(f"{folder('distil')}/{name}") for name in OUTPUTS}
+    assert first == again
+    assert train_student.main(commands.train("plain")) == 0
+    assert train_student.main(commands.train("plain", seed=1)) == 0
+    for name in OUTPUTS:
+        assert files.sha256(f"{folder('plain')}/{name}") != files.sha256(f"{folder('plain', 1)}/{name}")
+
+
+def test_the_maps_of_another_image_change_the_result(project):
+    for name in ("copy", "other"):
+        assert train_student.main(commands.train(name)) == 0
+    assert any(
+        not torch.equal(a, b)
+        for a, b in zip(weights("copy")[0].values(), weights("other")[0].values(), strict=True)
+    )
+
+
+def test_overrides_change_the_recipe_of_one_student(project):
+    assert train_student.main(commands.train("plain", overrides={"epochs": 1})) == 0
+    assert len(open(f"{folder('plain')}/history.csv").read().splitlines()) == 2  # noqa: SIM115
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("plain", {"labels": 1201}, "students.plain.labels: 1201 labels; allowed: 10"),
+        ("plain", {"labels": 9}, "students.plain.labels: 9 labels"),
+        ("plain", {"overrides": {"epoch": 3}}, "students.plain.overrides.epoch, did you mean 'epochs'"),
+        (
+            "plain",
+            {"init": {"source": "magic"}},
+            "students.plain.init.source: 'magic'; allowed: random, mimetic",
+        ),
+        ("plain", {"transfer": {"method": "steal"}}, "students.plain.transfer.method: 'steal'"),
+        ("copy", {"inputs": False}, "--teacher: students.copy uses a teacher; give its file"),
+        ("impulse", {"inputs": False}, "--fit: students.impulse uses a fit; give its file"),
+        ("copy", {"transfer": {**commands.COPY, "layers": 3}}, "students.copy.transfer.layers: 3"),
+        ("copy", {"model": {**commands.MODEL, "num_heads": 4}}, "num_heads 2 and the student's 4"),
+        ("distil", {"model": {**commands.MODEL, "patch_size": 4}}, "num_patches 16 and the student's 4"),
+        ("finetune", {"model": {**commands.MODEL, "embed_dim": 32}}, "has shape"),
+        ("impulse", {"model": {**commands.MODEL, "depth": 3}}, "fitted for depth 2, the student has 3"),
+        (
+            "finetune",
+            {"transfer": {**commands.COPY, "teacher": "untrained"}},
+            "init.teacher mae and transfer.teacher untrained differ",
+        ),
+    ],
+)
+def test_wrong_settings_name_their_key_and_leave_no_output(project, capsys, name, changes, message):
+    assert train_student.main(commands.train(name, **changes)) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (project / folder(name) / "weights.safetensors").exists()
+
+
+def test_a_truncated_teacher_is_a_user_error(project, made, capsys):
+    path = project / "teachers/digits/mae/seed0/weights.safetensors"
+    content = path.read_bytes()
+    (project / "teachers").unlink()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content[:1000])
+    assert train_student.main(commands.train("copy")) == 1
+    assert "weights.safetensors: corrupt or truncated" in capsys.readouterr().err
+
+
+def test_training_imports_no_package_that_costs_seconds(project):
+    code = (
+        "import sys\nfrom attnprior.stages import pretrain_teacher, train_student\n"
+        f"assert train_student.main({commands.train('distil')!r}) == 0\n"
+        f"assert pretrain_teacher.main({commands.teacher('mae', seed=7)!r}) == 0\n"
+        "heavy = {'torch._dynamo', 'torch._inductor', 'torchvision', 'sklearn', 'scipy', 'mlflow'}\n"
+        "print('found', *sorted(heavy & set(sys.modules)))"
+    )
+    (project / "teachers").unlink()
+    assert pretrain_teacher.main(commands.teacher("mae")) == 0
+    assert processes.output(code).splitlines()[-1] == "found"

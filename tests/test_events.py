@@ -1,0 +1,77 @@
+import json
+import statistics
+import time
+
+from attnprior.events import EventLog
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_events_appear_in_order_and_are_flushed_one_by_one(tmp_path):
+    path = tmp_path / "logs" / "a.events.jsonl"
+    log = EventLog(path)
+    log.start(resume=False, job="a/b", attempt=1)
+    log.metrics(1, {"loss": 0.5})
+    assert [e["event"] for e in read(path)] == ["start", "metrics"]
+    log.end("finished", {"loss": 0.5}, ["x"])
+    start, metrics, end = read(path)
+    assert start["job"] == "a/b" and start["attempt"] == 1
+    assert metrics["step"] == 1 and metrics["values"] == {"loss": 0.5}
+    assert end["status"] == "finished" and end["artifacts"] == ["x"] and end["error"] is None
+    assert start["time"] <= metrics["time"] <= end["time"]
+
+
+def test_a_fresh_start_empties_the_log_and_a_resume_appends(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for resume, attempt in [(False, 1), (True, 2)]:
+        EventLog(path).start(resume=resume, attempt=attempt)
+    assert [e["attempt"] for e in read(path)] == [1, 2]
+    EventLog(path).start(resume=False, attempt=1)
+    assert [e["attempt"] for e in read(path)] == [1]
+
+
+def test_a_resume_after_half_a_line_starts_a_new_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"event":"start"}\n{"event":"met')
+    EventLog(path).start(resume=True, attempt=2)
+    lines = path.read_text().splitlines()
+    assert lines[1] == '{"event":"met'
+    assert json.loads(lines[2])["attempt"] == 2
+
+
+def test_numbers_that_json_does_not_know_become_null(tmp_path):
+    path = tmp_path / "a.jsonl"
+    log = EventLog(path)
+    log.start(resume=False)
+    log.metrics(1, {"loss": float("nan"), "all": [float("inf"), 1.0]})
+    assert read(path)[1]["values"] == {"loss": None, "all": [None, 1.0]}
+
+
+def test_a_log_that_cannot_be_written_warns_once_and_never_raises(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    log = EventLog(tmp_path / "file" / "a.jsonl")
+    log.start(resume=False, job="a")
+    log.metrics(1, {"loss": 1.0})
+    log.end("finished", {}, [])
+    assert capsys.readouterr().err.count("warning: ") == 1
+
+
+def test_a_full_disk_warns_once_and_never_raises(capsys):
+    log = EventLog("/dev/full")
+    log.start(resume=False, job="a")
+    log.metrics(1, {"loss": 1.0})
+    log.end("finished", {}, [])
+    assert capsys.readouterr().err.count("warning: ") == 1
+
+
+def test_an_event_costs_less_than_a_millisecond(tmp_path):
+    log = EventLog(tmp_path / "a.jsonl")
+    log.start(resume=False)
+    times = []
+    for i in range(200):
+        begin = time.perf_counter()
+        log.metrics(i, {f"metric_{k}": 0.1 * k for k in range(10)})
+        times.append(time.perf_counter() - begin)
+    assert statistics.median(times) < 1e-3

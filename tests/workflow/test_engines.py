@@ -1,0 +1,161 @@
+"""What the private interfaces of Snakemake and DVC are assumed to do, on a minimal workflow."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from attnprior.errors import UserError
+from attnprior.workflow import engines
+from tests.workflow.project import environment
+
+SNAKEFILE = """
+rule all:
+    default_target: True
+    input: "b/seed0.txt", "b/seed0.run.json"
+rule a:
+    input: "source.txt"
+    output: "a.txt", run="a.run.json"
+    log: text="logs/a.log", events="logs/a.jsonl"
+    params: json='{"x":1}'
+    shell: "cp {input} {output[0]}; echo {{}} > {output.run}"
+rule b:
+    input: "a.txt"
+    output: "b/seed{seed}.txt", run="b/seed{seed}.run.json"
+    log: text="logs/b{seed}.log", events="logs/b{seed}.jsonl"
+    params: json='{"y":1}'
+    shell: "cat {input} {input} > {output[0]}; echo {{}} > {output.run}"
+"""
+
+
+def snakemake(*args, ok=True):
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "1", *args],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not ok or done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def workflow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    (tmp_path / "source.txt").write_text("source\n")
+    return tmp_path
+
+
+def test_graph_lists_jobs_in_order_with_their_files_and_settings(workflow):
+    with engines.snakemake_graph() as graph:
+        first, second = graph.jobs
+    assert (first.rule, first.inputs, first.outputs) == ("a", ["source.txt"], ["a.txt", "a.run.json"])
+    assert (second.wildcards, second.params) == ({"seed": "0"}, '{"y":1}')
+    assert second.key == "b/seed0"
+    assert second.upstream == [first]
+    assert first.logs == {"text": "logs/a.log", "events": "logs/a.jsonl"}
+    assert first.own_cause and not first.recorded
+
+
+def test_finished_jobs_are_recorded_and_have_no_cause(workflow):
+    snakemake()
+    with engines.snakemake_graph() as graph:
+        assert [(j.own_cause, j.recorded) for j in graph.jobs] == [(False, True)] * 2
+
+
+def test_adopted_files_are_not_made_again_without_any_metadata(workflow):
+    snakemake()
+    subprocess.run(["rm", "-rf", ".snakemake"], check=True)
+    (workflow / "a.txt").touch()  # newer than b, as after a pull
+    with engines.snakemake_graph() as graph:
+        assert not any(j.recorded for j in graph.jobs)
+        assert graph.jobs[1].own_cause
+        for job in graph.jobs:
+            graph.adopt(job)
+    assert "Nothing to be done" in snakemake("-n", "--max-checksum-file-size", "100GB")
+    (workflow / "a.txt").write_text("changed\n")
+    assert "Nothing to be done" not in snakemake("-n", "--max-checksum-file-size", "100GB")
+
+
+def test_distrusted_files_are_made_again_and_stay_until_then(workflow):
+    snakemake()
+    with engines.snakemake_graph() as graph:
+        graph.distrust(graph.jobs[1])
+    assert (workflow / "b/seed0.txt").exists()
+    with engines.snakemake_graph() as graph:
+        assert [j.own_cause for j in graph.jobs] == [False, True]
+    said = snakemake("--rerun-incomplete")
+    assert "rule b" in said
+    assert "rule a:" not in said
+    with engines.snakemake_graph() as graph:
+        assert [j.own_cause for j in graph.jobs] == [False, False]
+
+
+def test_adopting_clears_distrust(workflow):
+    snakemake()
+    with engines.snakemake_graph() as graph:
+        graph.distrust(graph.jobs[1])
+        graph.adopt(graph.jobs[1])
+    assert "Nothing to be done" in snakemake("-n")
+
+
+def test_a_broken_snakefile_is_one_line(workflow):
+    (workflow / "Snakefile").write_text("rule a:\n    input: 'x'\n    output: 'y'\n")
+    with pytest.raises(UserError) as caught, engines.snakemake_graph():
+        pass
+    assert "\n" not in str(caught.value)
+    assert "x" in str(caught.value)
+
+
+@pytest.fixture
+def stages(workflow):
+    def run(*args):
+        subprocess.run(args, check=True, env=environment(), capture_output=True)
+
+    run("git", "init", "-q")
+    run(sys.executable, "-m", "dvc", "init", "-q")
+    (workflow / "params.yaml").write_text("p: {q: 1}\n")
+    (workflow / "dvc.yaml").write_text(
+        "stages:\n"
+        "  one: {cmd: 'false', deps: [source.txt], params: [p.q], outs: [a.txt]}\n"
+        "  two: {cmd: 'false', deps: [a.txt], outs: [{b: {persist: true}}]}\n"
+    )
+    (workflow / "a.txt").write_text("a")
+    (workflow / "b").mkdir()
+    (workflow / "b/x.txt").write_text("x")
+    return workflow
+
+
+def test_dvc_stages_are_listed_with_what_they_declare(stages):
+    with engines.Stages() as found:
+        assert found.names == ["one", "two"]
+        assert found.outs() == {"one": ["a.txt"], "two": ["b"]}
+        assert found.deps() == {"one": ["source.txt"], "two": ["a.txt"]}
+        assert found.params() == {"one": ["p.q"], "two": []}
+
+
+def test_committed_stages_are_unchanged_until_content_changes(stages):
+    with engines.Stages() as found:
+        assert set(found.changed()) == {"one", "two"}
+        found.commit(["one"])
+        assert set(found.changed()) == {"two"}
+        found.commit(["two"])
+        assert found.changed() == {}
+        (stages / "params.yaml").write_text("p: {q: 2}\n")
+        assert set(found.changed()) == {"one"}
+        (stages / "b/y.txt").write_text("y")
+        assert set(found.changed()) == {"one", "two"}
+    seen = subprocess.run(
+        [sys.executable, "-m", "dvc", "status", "--json"], env=environment(), capture_output=True, check=True
+    )
+    assert set(json.loads(seen.stdout)) == {"one", "two"}
+
+
+def test_a_broken_dvc_file_is_one_line(stages):
+    (stages / "dvc.yaml").write_text("stages: [\n")
+    with pytest.raises(UserError, match=r"dvc\.yaml") as caught, engines.Stages():
+        pass
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,21 @@
+# What all rules share: checked settings, wildcard patterns, the environment of jobs.
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(workflow.basedir, "src")))  # the code of this checkout
+
+from attnprior.source import code_files
+from attnprior.workflow import environment, graph, params as settings
+
+environment.check_config(config)
+environment.set_environment(workflow.basedir)
+
+
+wildcard_constraints:
+    dataset="[a-z][a-z0-9_]*",
+    teacher="[a-z][a-z0-9_]*",
+    fit="[a-z][a-z0-9_]*",
+    student="[a-z][a-z0-9_]*",
+    study="[a-z][a-z0-9_]*",
+    seed="[0-9]+",
