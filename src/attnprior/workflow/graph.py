@@ -210,13 +210,13 @@ def dvc_structure(params: dict) -> dict:
     entries = {}
     for arm in arms:
         values = params["students"][arm.student]
-        teacher, fit = teacher_of(params, arm.student), fit_of(params, arm.student)
+        source, fit = teacher_of(params, arm.student), fit_of(params, arm.student)
         data = data_file(arm.dataset)
         entries[arm.key] = {
             "student": arm.student,
             "directory": arm.directory,
             "data": data,
-            "teacher": f"teachers/{arm.dataset}/{teacher}" if teacher else data,
+            "teacher": f"teachers/{arm.dataset}/{source}" if source else data,
             "fit": f"fits/{fit}" if fit else data,
             "model": values["model"],
             "recipe": values["recipe"],
