@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,6 +146,21 @@ def snakemake_graph(targets: Iterable[str] = (), rules: Iterable[str] = ()) -> I
         yield graph
 
 
+def snakemake_main(argv: list[str]) -> int:
+    """Run the `snakemake` command and return its exit status, without its limit on starts per second.
+
+    With the limit (100 per second by default, and the command line cannot switch it off) every
+    finished job starts another endless chain of evaluations, one per second each; after 100 jobs
+    they take a fifth of a core.
+    """
+    from snakemake.cli import args_to_api, parse_args
+
+    shell_parser, args = parse_args(argv)
+    if not any(a.startswith("--max-jobs-per-timespan") for a in argv):
+        args.max_jobs_per_timespan = None
+    return 0 if args_to_api(args, shell_parser) else 1
+
+
 def lock_files() -> list[Path]:
     """Return Snakemake's lock files in the working directory."""
     return sorted(Path(".snakemake/locks").glob("*.lock"))
@@ -225,3 +241,7 @@ class Stages:
                 self._repo.commit(name, force=True)
             except (DvcException, OSError) as e:
                 raise UserError(f"dvc commit {name}: {one_line(e)}") from e
+
+
+if __name__ == "__main__":
+    sys.exit(snakemake_main(sys.argv[1:]))

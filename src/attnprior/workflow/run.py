@@ -110,7 +110,8 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: "Progress", rec
     log = Path(f"logs/snakemake/{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, **environment.job_environment("."), "ATTNPRIOR_INVOCATION": invocation}
-    command = [sys.executable, "-m", "snakemake", *args, *(["--", *wanted] if wanted else [])]
+    command = [sys.executable, "-m", "attnprior.workflow.engines", *args]
+    command += ["--", *wanted] if wanted else []
     progress.invocation = invocation
     with open(log, "w", encoding="utf-8") as out:
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(lock.fd,))
