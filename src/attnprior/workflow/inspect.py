@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from attnprior.errors import UserError, nearest
 from attnprior.workflow import check, graph, params, sync
 from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.lock import run_lock
@@ -72,9 +71,7 @@ def show_study(name: str) -> int:
         UserError: no such study.
     """
     settings = params.load()
-    if name not in settings["studies"]:
-        known = settings["studies"]
-        raise UserError(f"no study {name!r} in params.yaml{nearest(name, known)}; known: {', '.join(known)}")
+    params.check_study(settings, name)
     study = settings["studies"][name]
     print(f"{name}: {study['title']}")
     seed = study["teacher_seed"]

@@ -64,6 +64,19 @@ def validate(params: dict, schema: dict) -> None:
     _check_teacher_seeds(params)
 
 
+def check_study(params: dict, name: str) -> None:
+    """Check that `params.yaml` has the study `name`, as given on the command line.
+
+    Raises:
+        UserError: it has not.
+    """
+    known = params["studies"]
+    if name not in known:
+        raise UserError(
+            f"no study {name!r} in {PARAMS}{nearest(name, known)}; known: {', '.join(sorted(known))}"
+        )
+
+
 def settings(params: dict, *keys: str) -> str:
     """Return the sub-trees at the dotted `keys` as one canonical JSON string.
 

@@ -33,7 +33,7 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
     if studies == ["all"]:
         studies = list(settings["studies"])
     for study in studies:
-        params._known(settings, "studies", study, "the command line")
+        params.check_study(settings, study)
     dry = dry or bool({"-n", "--dry-run", "--dryrun"} & set(snakemake_args))
     new = [s for s in studies if s not in settings["active"]]
     if dry:
