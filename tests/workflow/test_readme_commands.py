@@ -71,8 +71,7 @@ def test_the_results_table_is_the_one_that_the_pipeline_wrote():
     arms = 0
     for panel in metrics.values():
         for values in panel.values():
-            assert (
-                f"{100 * values['top1_mean']:.1f} ± {100 * values['top1_std']:.1f} ({values['seeds']})" in table
-            )
+            mean, spread = 100 * values["top1_mean"], 100 * values["top1_std"]
+            assert f"{mean:.1f} ± {spread:.1f} ({values['seeds']})" in table
             arms += 1
     assert arms == 13
