@@ -11,6 +11,7 @@ import numpy as np
 import attnprior
 from attnprior.files import save_tensors
 from attnprior.stages import evaluate
+from tests.stages import commands
 
 CLASSES = ["nought", "one", "two", "three"]
 LEVEL = {
@@ -73,6 +74,32 @@ def write_weights(path: Path) -> None:
     save_tensors(path, {"head.weight": np.zeros((4, 8), np.float32)}, header)
 
 
+def write_history(path: Path, level: float, seed: int, epochs=12) -> None:
+    """Write a learning curve that rises the faster the higher `level` is."""
+    rng = np.random.default_rng(1000 + seed)
+    top1 = 0.9 - 0.7 * np.exp(-(1 + level) * np.arange(epochs) / 4) + rng.normal(size=epochs) * 0.01
+    columns = {"loss": 2.3 * (1 - top1), "val_loss": 2.5 * (1 - top1), "val_top1": top1}
+    rows = [f"{e},{','.join(repr(float(v[e])) for v in columns.values())}" for e in range(epochs)]
+    path.write_text("\n".join(["epoch," + ",".join(columns), *rows]) + "\n")
+
+
+def write_impulse(fit: Path, weights: Path) -> dict:
+    """Write a fit and the weights of a student that still has its queries and keys; return the tensors."""
+    rng = np.random.default_rng(3)
+    depth, heads, dim, head_dim = 2, 2, 16, 8
+    made = {
+        "q": rng.normal(size=(depth, heads, dim, head_dim)).astype(np.float32),
+        "k": rng.normal(size=(depth, heads, head_dim, dim)).astype(np.float32),
+        "offsets": rng.integers(-1, 2, size=(depth, heads, 2)),
+    }
+    save_tensors(fit, made, {"logit_scale": 0.5, "model": commands.MODEL})
+    q, k = made["q"][0].swapaxes(1, 2).reshape(-1, dim), made["k"][0].reshape(-1, dim)
+    tensors = {"blocks.0.attn.qkv.weight": np.concatenate([q, k, np.zeros_like(k)])}
+    header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 0.0}, "parameters": 1234}
+    save_tensors(weights, tensors, {**header, "logit_scale": 0.5, "model": commands.MODEL})
+    return made
+
+
 def stage_options(folder: Path, params: dict) -> list[str]:
     return [
         *("--params", json.dumps(params), "--threads", "1"),
@@ -89,6 +116,7 @@ def make_runs(root: Path, made: dict) -> list[str]:
                 folder = root / "runs" / dataset / student / f"seed{seed}"
                 write_predictions(folder / "predictions.safetensors", LEVEL[student], seed)
                 write_weights(folder / "weights.safetensors")
+                write_history(folder / "history.csv", LEVEL[student], seed)
                 found = evaluate.evaluate(
                     folder / "predictions.safetensors", folder / "weights.safetensors", 15
                 )

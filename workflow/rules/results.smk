@@ -1,4 +1,4 @@
-# Results of a study: tables, then the page that explains them.
+# Results of a study: tables, figures, then the page that explains them.
 
 
 rule compare:
@@ -37,6 +37,54 @@ rule compare:
     shell:
         "python -m attnprior.stages.compare --study {wildcards.study} --out-dir results/{wildcards.study}"
         " --metrics {input.metrics} --predictions {input.predictions}"
+        " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
+        " > {log.text} 2>&1"
+
+
+rule draw:
+    input:
+        tables=[f"results/{{study}}/{name}" for name in ("results.csv", "table.csv")],
+        predictions=lambda wildcards: graph.study_runs(
+            config, wildcards.study, "predictions.safetensors"
+        ),
+        histories=lambda wildcards: graph.study_runs(
+            config, wildcards.study, "history.csv"
+        ),
+        fit=lambda wildcards: graph.impulse_files(config, wildcards.study)[0],
+        weights=lambda wildcards: graph.impulse_files(config, wildcards.study)[1],
+        code=code_files("draw"),
+    output:
+        accuracy="results/{study}/figures/accuracy.svg",
+        curves="results/{study}/figures/curves.svg",
+        impulse="results/{study}/figures/impulse.svg",
+        confusion="results/{study}/figures/confusion.svg",
+        png=expand("results/{{study}}/figures/{name}.png", name=graph.FIGURES),
+        captions="results/{study}/figures/captions.json",
+        plots=expand(
+            "results/{{study}}/figures/{name}.csv",
+            name=("val_top1", "val_loss", "confusion"),
+        ),
+        run="results/{study}/draw.run.json",
+    log:
+        text="logs/draw/{study}.log",
+        events="logs/draw/{study}.events.jsonl",
+    benchmark:
+        "logs/draw/{study}.benchmark.tsv"
+    conda:
+        "../envs/stages.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=30,
+        gpu=0,
+    params:
+        json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
+    message:
+        "Drawing the figures of study {wildcards.study}"
+    shell:
+        "python -m attnprior.stages.draw --study {wildcards.study} --tables-dir results/{wildcards.study}"
+        " --out-dir results/{wildcards.study}/figures --predictions {input.predictions}"
+        " --fit {input.fit} --weights {input.weights}"
         " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
         " > {log.text} 2>&1"
 
