@@ -83,6 +83,26 @@ def write_history(path: Path, level: float, seed: int, epochs=12) -> None:
     path.write_text("\n".join(["epoch," + ",".join(columns), *rows]) + "\n")
 
 
+def write_figures(folder: Path, left_out=("impulse",)) -> None:
+    """Write what the stage `draw` leaves for the page: a small drawing each, and captions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    captions = {}
+    for name in ("accuracy", "curves", "impulse", "confusion"):
+        svg = (
+            '<?xml version="1.0"?>\n<svg xmlns:xlink="http://www.w3.org/1999/xlink" width="144pt"'
+            ' viewBox="0 0 144 72" xmlns="http://www.w3.org/2000/svg">\n<metadata><x>http://w3.org</x></metadata>'
+            '<defs><clipPath id="p"><path d="M0 0"/></clipPath></defs><path style="fill: #1d2127"/>'
+            '<g clip-path="url(#p)"><use xlink:href="#p"/></g></svg>'
+        )
+        (folder / f"{name}.svg").write_text(svg)
+        captions[name] = {
+            "title": f"Title {name}",
+            "caption": f"What {name} shows.",
+            "left_out": name in left_out,
+        }
+    (folder / "captions.json").write_text(json.dumps(captions))
+
+
 def write_impulse(fit: Path, weights: Path) -> dict:
     """Write a fit and the weights of a student that still has its queries and keys; return the tensors."""
     rng = np.random.default_rng(3)
@@ -122,6 +142,8 @@ def make_runs(root: Path, made: dict) -> list[str]:
                 )
                 (folder / "metrics.json").write_text(json.dumps(found))
                 record = {
+                    "params": json.dumps({"students.x": {"labels": 200, "init": {"source": student}}}),
+                    "inputs": {f"data/{dataset}.safetensors": "ab" * 32, "src/attnprior/files.py": "c" * 64},
                     "job": f"train_student/{dataset}/{student}/seed{seed}",
                     "commit": "0123456789abcdef",
                     "versions": {"python": "3.11.9", "torch": "2.9.0"},

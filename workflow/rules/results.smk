@@ -95,7 +95,12 @@ rule report:
             f"results/{{study}}/{name}"
             for name in ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
         ],
+        figures=expand("results/{{study}}/figures/{name}.svg", name=graph.FIGURES),
+        captions="results/{study}/figures/captions.json",
         runs=lambda wildcards: graph.study_runs(config, wildcards.study, "run.json"),
+        histories=lambda wildcards: graph.study_runs(
+            config, wildcards.study, "history.csv"
+        ),
         code=code_files("report"),
     output:
         page="results/{study}/report.html",

@@ -24,6 +24,7 @@ TITLES = {
     "confusion": "Confusion matrices",
 }
 COLUMNS = 5  # confusion matrices side by side
+LABEL = 6  # letters of a class name on an axis
 MARKED = 0.05  # share of a row from which a confusion matrix shows the number
 
 
@@ -57,7 +58,7 @@ def accuracy(study: Study, table: Sequence[Row], tidy: Sequence[Row]) -> Drawn:
     """Draw test accuracy by arm: each seed, the mean and its interval; a panel under the other."""
     panels, seeds = panels_of(study), len(study.seeds)
     rows = [len(members(p)) + bool(p.controls) for _, _, p, _ in panels]
-    figure = _figure(8, 0.27 * sum(rows) + 0.75 * len(panels) + 0.3)
+    figure = _figure(6.2, 0.27 * sum(rows) + 0.75 * len(panels) + 0.3)
     all_axes = figure.subplots(
         len(panels), 1, squeeze=False, sharex=True, gridspec_kw={"height_ratios": [r + 0.6 for r in rows]}
     )[:, 0]
@@ -123,16 +124,15 @@ def accuracy(study: Study, table: Sequence[Row], tidy: Sequence[Row]) -> Drawn:
         )
     else:
         spread = "One seed: no mean over seeds and no interval can be given."
-    return Drawn(
-        figure, f"Test top-1 accuracy by arm. {spread} Crosses are controls. {_protocol(study, tidy)}"
-    )
+    return Drawn(figure, f"{spread} Crosses are controls. {_protocol(study, tidy)}")
 
 
 def curves(study: Study, histories: Mapping[Key, dict[str, np.ndarray]]) -> Drawn:
     """Draw validation accuracy and loss over epochs by arm: mean over seeds, band from least to most."""
     panels, seeds = panels_of(study), len(study.seeds)
-    figure = _figure(10, 3.1 * len(panels))
-    grid = figure.subplots(len(panels), 2, squeeze=False)
+    heights = [max(3.1, 0.19 * len(members(p)) + 0.8) for _, _, p, _ in panels]  # room for the legend
+    figure = _figure(10, sum(heights))
+    grid = figure.subplots(len(panels), 2, squeeze=False, gridspec_kw={"height_ratios": heights})
     drawn = 0
     for line, (dataset, _, panel, title) in zip(grid, panels, strict=True):
         for axes, column in zip(line, CURVES, strict=True):
@@ -181,9 +181,8 @@ def confusion(
 ) -> Drawn:
     """Draw a confusion matrix of each arm; `counts` (C, C) by (data set, arm), `names` by data set."""
     keys = list(dict.fromkeys((d, arm) for d, _, panel, _ in panels_of(study) for arm in members(panel)))
-    lines = -(-len(keys) // COLUMNS)
-    figure = _figure(10.5, 2.25 * lines + 0.3)
-    grid = figure.subplots(lines, min(COLUMNS, len(keys)), squeeze=False).ravel()
+    lines, columns = -(-len(keys) // COLUMNS), min(COLUMNS, len(keys))
+    figure, grid, bar = _matrices(lines, columns, max(len(c) for classes in names.values() for c in classes))
     image: Any = None
     for axes, key in zip(grid, keys, strict=False):
         found, classes = counts[key], names[key[0]]
@@ -191,29 +190,27 @@ def confusion(
         image = axes.imshow(share, cmap=style.MAP, vmin=0, vmax=1, interpolation="nearest")
         if len(classes) <= 12:
             for i, j in zip(*np.nonzero(share >= MARKED), strict=True):
-                colour = style.ON_LIGHT if share[i, j] > 0.5 else style.PAPER
+                colour = style.ON_LIGHT if share[i, j] > 0.5 else style.ON_DARK
                 axes.text(
                     j, i, f"{100 * share[i, j]:.0f}", ha="center", va="center", fontsize=4.5, color=colour
                 )
-            axes.set_xticks(range(len(classes)), [c[:6] for c in classes], fontsize=6)
-            axes.set_yticks(range(len(classes)), [c[:6] for c in classes], fontsize=6)
+            axes.set_xticks(range(len(classes)), [c[:LABEL] for c in classes], fontsize=6)
+            axes.set_yticks(range(len(classes)), [c[:LABEL] for c in classes], fontsize=6)
             if max(map(len, classes)) > 2:
                 axes.tick_params(axis="x", labelrotation=90)
         _bare(axes)
         axes.set_title(" ".join(key) if len(study.datasets) > 1 else key[1], fontsize=8)
     for axes in grid[len(keys) :]:
         axes.set_visible(False)
-    figure.supxlabel("predicted class", fontsize=8, color=style.SOFT)
-    figure.supylabel("true class", fontsize=8, color=style.SOFT)
-    bar = figure.colorbar(image, ax=grid.tolist(), shrink=0.9 / lines, aspect=15, pad=0.01)
-    bar.set_label("share of the true class", fontsize=7)
-    bar.ax.tick_params(labelsize=6)
+    figure.colorbar(image, cax=bar)
+    bar.set_ylabel("share of the true class", fontsize=7)
+    bar.tick_params(labelsize=6)
     seeds = len(study.seeds)
     return Drawn(
         figure,
-        "Confusion matrices on the test images: rows are true classes, columns predicted ones, summed over"
+        "Test images, rows by true class, columns by predicted class, summed over"
         f" {seeds} {'seeds' if seeds > 1 else 'seed'}. Colour is the share of the true class; shares from"
-        f" {MARKED:.0%} are written in, in per cent. {_protocol(study, tidy)}",
+        f" {100 * MARKED:g} % are written in, in per cent. {_protocol(study, tidy)}",
     )
 
 
@@ -264,6 +261,38 @@ def _figure(width: float, height: float) -> "Figure":
 
     # More than the usual room, in inches: else long names of arms are cut.
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08))
+
+
+def _matrices(lines: int, columns: int, longest: int) -> tuple["Figure", np.ndarray, Any]:
+    """Return a figure, its square axes (one row of them after the other) and the axes of its colour bar.
+
+    Placed by hand, in inches: laying out many axes with their labels takes most of the time.
+    """
+    from matplotlib.figure import Figure
+
+    side, label = 1.65, 0.12 + 0.06 * min(longest, LABEL)
+    across, down = side + label + 0.12, side + label + 0.28
+    width, height = columns * across + 0.85, lines * down + 0.25
+    figure = Figure(figsize=(width, height))
+    grid = [
+        figure.add_axes(
+            (
+                (0.2 + c * across + label) / width,
+                (height - (r + 1) * down + label) / height,
+                side / width,
+                side / height,
+            )
+        )
+        for r in range(lines)
+        for c in range(columns)
+    ]
+    bar = figure.add_axes(
+        ((width - 0.5) / width, (height - down + label) / height, 0.1 / width, side / height)
+    )
+    bar.grid(visible=False)
+    figure.text(0.5, 0.02 / height, "predicted class", ha="center", va="bottom", fontsize=8, color=style.SOFT)
+    figure.text(0.02 / width, 0.5, "true class", va="center", rotation=90, fontsize=8, color=style.SOFT)
+    return figure, np.array(grid), bar
 
 
 def _bare(axes) -> None:

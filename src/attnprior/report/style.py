@@ -12,7 +12,7 @@ INK, SOFT, LINE, PAPER = "#1d2127", "#5a6370", "#d5dae1", "#ffffff"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("s", "^", "D", "v", "P", "X", "p")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
-ON_LIGHT = "#000000"  # text on a light cell, dark on a dark page, too
+ON_LIGHT, ON_DARK = "#000000", "#fefefe"  # text on cells: keeps its colour on a dark page
 MAP = "cividis"  # made for readers with and without colour blindness; light means more
 
 RC: Any = {
@@ -82,8 +82,10 @@ def inline_svg(text: str, name: str, title: str) -> str:
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", body)
     for colour, value in ((INK, "currentColor"), (SOFT, "var(--soft)"), (LINE, "var(--line)")):
         body = body.replace(colour, value)
-    body = body.replace(f"fill: {PAPER}", "fill: none")
+    body = body.replace(f"fill: {PAPER}", "fill: var(--back)")
     view = re.search(r'viewBox="[^"]*"', body)
     assert view is not None
-    opening = f'<svg class="figure" role="img" aria-label="{escape(title)}" {view[0]}>'
+    width = float(view[0].split()[2])  # points
+    look = f'class="figure" style="max-width: {width * 1.5 / 16:.3g}rem"'  # text of 9 pt has 13.5 px
+    opening = f'<svg {look} role="img" aria-label="{escape(title)}" {view[0]}>'
     return opening + re.sub(r"\n\s*", "\n", body[body.index(">") + 1 :]).strip()
