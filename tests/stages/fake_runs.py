@@ -14,6 +14,7 @@ from attnprior.stages import evaluate
 from tests.stages import commands
 
 CLASSES = ["nought", "one", "two", "three"]
+FIGURES = ("accuracy", "curves", "impulse", "confusion")
 LEVEL = {
     "random": 0.0,
     "mimetic": 0.2,
@@ -86,8 +87,7 @@ def write_history(path: Path, level: float, seed: int, epochs=12) -> None:
 def write_figures(folder: Path, left_out=("impulse",)) -> None:
     """Write what the stage `draw` leaves for the page: a small drawing each, and captions."""
     folder.mkdir(parents=True, exist_ok=True)
-    captions = {}
-    for name in ("accuracy", "curves", "impulse", "confusion"):
+    for name in FIGURES:
         svg = (
             '<?xml version="1.0"?>\n<svg xmlns:xlink="http://www.w3.org/1999/xlink" width="144pt"'
             ' viewBox="0 0 144 72" xmlns="http://www.w3.org/2000/svg">\n<metadata><x>http://w3.org</x></metadata>'
@@ -95,12 +95,12 @@ def write_figures(folder: Path, left_out=("impulse",)) -> None:
             '<g clip-path="url(#p)"><use xlink:href="#p"/></g></svg>'
         )
         (folder / f"{name}.svg").write_text(svg)
-        captions[name] = {
-            "title": f"Title {name}",
-            "caption": f"What {name} shows.",
-            "left_out": name in left_out,
-        }
-    (folder / "captions.json").write_text(json.dumps(captions))
+    about = {
+        "captions": {name: f"What {name} shows." for name in FIGURES},
+        "left_out": list(left_out),
+        "titles": {name: f"Title {name}" for name in FIGURES},
+    }
+    (folder / "captions.json").write_text(json.dumps(about))
 
 
 def write_impulse(fit: Path, weights: Path) -> dict:

@@ -12,7 +12,6 @@ from attnprior.files import load_tensors
 from attnprior.stages import compare, draw
 from tests.stages import fake_runs
 
-FIGURES = ("accuracy", "curves", "impulse", "confusion")
 OUT = Path("results/digits/figures")
 
 
@@ -61,14 +60,14 @@ def make(made, impulse=True):
 
 
 def captions():
-    return json.loads((OUT / "captions.json").read_text())
+    return json.loads((OUT / "captions.json").read_text())["captions"]
 
 
 def test_every_figure_is_there_as_svg_and_png_and_twice_the_same_bytes(finished):
     first = {p.name: p.read_bytes() for p in OUT.iterdir()}
-    assert {f"{n}.{e}" for n in FIGURES for e in ("svg", "png")} < set(first)
+    assert {f"{n}.{e}" for n in fake_runs.FIGURES for e in ("svg", "png")} < set(first)
     assert {"captions.json", "val_top1.csv", "val_loss.csv", "confusion.csv"} < set(first)
-    for name in FIGURES:
+    for name in fake_runs.FIGURES:
         assert ET.fromstring(first[f"{name}.svg"]).tag.endswith("svg")
         assert first[f"{name}.png"].startswith(b"\x89PNG")
     assert draw.main(finished) == 0
@@ -83,18 +82,22 @@ def test_no_date_and_no_version_stands_in_the_files(finished):
 
 
 def test_captions_say_how_many_runs_and_how_they_were_measured(finished):
-    found = captions()
-    assert set(found) == set(FIGURES)
-    assert "the 3 seeds" in found["accuracy"]["caption"]
-    assert "95 % Student t interval" in found["accuracy"]["caption"]
-    assert "60 test images of digits, measured once after the last epoch" in found["accuracy"]["caption"]
-    assert "smallest to the largest seed" in found["curves"]["caption"]
-    assert "summed over 3 seeds" in found["confusion"]["caption"]
-    assert "softmax(gamma (1 - alpha)^2 P W_q W_k^T P^T)" in found["impulse"]["caption"]
-    assert not any(f["left_out"] for f in found.values())
+    about = json.loads((OUT / "captions.json").read_text())
+    found = about["captions"]
+    assert set(found) == set(about["titles"]) == set(fake_runs.FIGURES)
+    assert "the 3 seeds" in found["accuracy"]
+    assert "95 % Student t interval" in found["accuracy"]
+    assert "60 test images of digits, measured once after the last epoch" in found["accuracy"]
+    assert "smallest to the largest seed" in found["curves"]
+    assert "summed over 3 seeds" in found["confusion"]
+    assert "softmax(gamma (1 - alpha)^2 P W_q W_k^T P^T)" in found["impulse"]
+    assert about["left_out"] == []
     text = (OUT / "captions.json").read_text()
     assert text.isascii()
-    assert "\\" not in text  # Snakemake's report reads captions between quotation marks
+    assert "\\" not in text
+    assert text.index('"captions"') < text.index(
+        '"titles"'
+    )  # Snakemake's report reads captions between quotation marks
 
 
 def test_confusion_matrices_hold_every_prediction_with_the_true_class_in_rows(finished):
@@ -129,14 +132,14 @@ def test_curves_in_the_tables_are_means_over_seeds(finished):
 
 def test_a_study_without_an_impulse_arm_says_that_the_figure_is_left_out(project):
     assert draw.main(make(fake_runs.study(), impulse=False)) == 0
-    assert captions()["impulse"]["left_out"]
-    assert "no student of this study starts from an impulse fit" in captions()["impulse"]["caption"]
+    assert json.loads((OUT / "captions.json").read_text())["left_out"] == ["impulse"]
+    assert "no student of this study starts from an impulse fit" in captions()["impulse"]
 
 
 def test_one_seed_is_drawn_without_interval_or_band_and_says_so(project):
     assert draw.main(make(fake_runs.study(seeds=(0,)), impulse=False)) == 0
-    assert "no interval can be given" in captions()["accuracy"]["caption"]
-    assert "there is no band" in captions()["curves"]["caption"]
+    assert "no interval can be given" in captions()["accuracy"]
+    assert "there is no band" in captions()["curves"]
 
 
 def test_without_a_validation_split_the_curves_are_left_out(project):
@@ -144,7 +147,7 @@ def test_without_a_validation_split_the_curves_are_left_out(project):
     for path in Path("runs").rglob("history.csv"):
         path.write_text("epoch,loss\n0,1.0\n1,0.5\n")
     assert draw.main(argv) == 0
-    assert "no run has a validation split" in captions()["curves"]["caption"]
+    assert "no run has a validation split" in captions()["curves"]
     assert (OUT / "val_loss.csv").read_text() == "epoch\n"
 
 

@@ -130,11 +130,12 @@ def draw(
     for name, made in drawn.items():
         style.save(made.figure, out / name)
         written += [out / f"{name}.svg", out / f"{name}.png"]
-    captions = {
-        name: {"caption": d.caption, "left_out": d.left_out, "title": figures.TITLES[name]}
-        for name, d in drawn.items()
+    about = {
+        "captions": {name: d.caption for name, d in drawn.items()},  # first: see workflow/report/*.rst
+        "left_out": [name for name, d in drawn.items() if d.left_out],
+        "titles": figures.TITLES,
     }
-    write_json(out / "captions.json", captions)
+    write_json(out / "captions.json", about)
     columns = ["actual", *(column(study.datasets, d, a) for d, a in counts)]
     content = {f"{name}.csv": csv_text(*curve_rows(study, histories, name)) for name in CURVES}
     content["confusion.csv"] = csv_text(guesses, columns)

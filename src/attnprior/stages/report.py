@@ -26,9 +26,15 @@ def work(job: Job) -> dict:
     study = build_study(job.section(f"studies.{name}"), f"studies.{name}")
     tidy, comparisons, table = (read_csv(f"{folder}/{file}") for file in TABLES[:3])
     runs = {path: read_json(path) for path in job.args.runs}
-    texts = read_json(captions)
+    about = read_json(captions)
     figures = [
-        {**texts[figure], "name": figure, "svg": Path(path).read_text(encoding="utf-8")}
+        {
+            "name": figure,
+            "title": about["titles"][figure],
+            "caption": about["captions"][figure],
+            "left_out": figure in about["left_out"],
+            "svg": Path(path).read_text(encoding="utf-8"),
+        }
         for figure, path in drawn.items()
     ]
     curves = {run: read_history(path) for run, path in histories.items()}
