@@ -80,7 +80,7 @@ def write_history(path: Path, level: float, seed: int, epochs=12) -> None:
     rng = np.random.default_rng(1000 + seed)
     top1 = 0.9 - 0.7 * np.exp(-(1 + level) * np.arange(epochs) / 4) + rng.normal(size=epochs) * 0.01
     columns = {"loss": 2.3 * (1 - top1), "val_loss": 2.5 * (1 - top1), "val_top1": top1}
-    rows = [f"{e},{','.join(repr(float(v[e])) for v in columns.values())}" for e in range(epochs)]
+    rows = [f"{e + 1},{','.join(repr(float(v[e])) for v in columns.values())}" for e in range(epochs)]
     path.write_text("\n".join(["epoch," + ",".join(columns), *rows]) + "\n")
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from attnprior.workflow import graph, sync
+from attnprior.workflow import dvc_studies, graph, sync
 from attnprior.workflow.params import read_yaml
 from tests.workflow.project import ROOT
 
@@ -57,10 +57,10 @@ def test_figures_show_the_maps_of_the_first_arm_with_an_impulse_fit(params):
         ["fits/impulse3/seed0/fit.safetensors"],
         ["runs/digits/impulse/seed0/weights.safetensors"],
     )
-    assert "fits/impulse3" in graph.study_stages(params)["study-digits"]["deps"]
+    assert "fits/impulse3" in dvc_studies.study_stages(params)["study-digits"]["deps"]
     params["studies"]["digits"]["panels"]["model_i"]["arms"] = ["random", "copy"]
     assert graph.impulse_files(params, "digits") == ([], [])
-    assert not any("fits" in d for d in graph.study_stages(params)["study-digits"]["deps"])
+    assert not any("fits" in d for d in dvc_studies.study_stages(params)["study-digits"]["deps"])
 
 
 def test_tables_of_a_study_list_its_runs_only(params):

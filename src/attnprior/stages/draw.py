@@ -34,15 +34,16 @@ def confusion_counts(
 ) -> tuple[dict[tuple[str, str], np.ndarray], dict[str, list[str]], list[dict]]:
     """Return counts (C, C) by (data set, arm), class names by data set, and the rows of confusion.csv.
 
-    Counts have true classes in rows and are summed over seeds. A row of the file is a test image and
-    seed with the class that each arm gave it.
+    Counts have true classes in rows and are summed over seeds. A row of the file is a test image with the
+    class that each arm gave it, with the study's first seed: DVC draws a matrix from single images, and puts
+    the whole file into every plot.
 
     Raises:
         UserError: a file is unreadable, or the runs of a data set saw different test images.
     """
     counts: dict[tuple[str, str], np.ndarray] = {}
     names: dict[str, list[str]] = {}
-    rows: dict[tuple[str, int, int], dict] = {}
+    rows: dict[tuple[str, int], dict] = {}
     for key, path in predictions.items():
         dataset, arm, seed = key
         tensors, about = read_predictions(path)
@@ -54,23 +55,27 @@ def confusion_counts(
         given = logits.argmax(1)
         total = counts.setdefault((dataset, arm), np.zeros((size, size), np.int64))
         np.add.at(total, (labels, given), 1)
+        if seed != study.seeds[0]:
+            continue
         for image, label, guess in zip(index.tolist(), labels.tolist(), given.tolist(), strict=True):
             head = {"actual": column(study.datasets, dataset, classes[label])}
-            row = rows.setdefault((dataset, seed, image), head)
+            row = rows.setdefault((dataset, image), head)
             row[column(study.datasets, dataset, arm)] = column(study.datasets, dataset, classes[guess])
     return counts, names, [rows[k] for k in sorted(rows)]
 
 
 def curve_rows(study: Study, histories: dict[Key, dict[str, np.ndarray]], name: str) -> tuple[list, list]:
     """Return rows and columns of a table of mean curves: an epoch a row, an arm a column."""
-    columns: dict[str, np.ndarray] = {}
+    rows: dict[int, dict] = {}
+    columns = []
     for dataset, arm in dict.fromkeys(k[:2] for k in histories):
-        found = course([histories[dataset, arm, k] for k in study.seeds], name)
+        own = [histories[dataset, arm, k] for k in study.seeds]
+        found = course(own, name)
         if found is not None:
-            columns[column(study.datasets, dataset, arm)] = found.mean
-    epochs = max((len(v) for v in columns.values()), default=0)
-    rows = [{"epoch": e, **{c: float(v[e]) for c, v in columns.items() if e < len(v)}} for e in range(epochs)]
-    return rows, ["epoch", *columns]
+            columns.append(column(study.datasets, dataset, arm))
+            for epoch, value in zip(own[0]["epoch"].astype(int).tolist(), found.mean.tolist(), strict=True):
+                rows.setdefault(epoch, {"epoch": epoch})[columns[-1]] = value
+    return [rows[e] for e in sorted(rows)], ["epoch", *columns]
 
 
 def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:

@@ -6,8 +6,6 @@ Both engines take their work from here: `workflow/rules` through `targets` and t
 
 from dataclasses import dataclass
 
-from attnprior.source import code_files
-
 TEACHER_FILES = ("weights.safetensors", "metrics.json", "history.csv", "run.json")
 FIT_FILES = ("fit.safetensors", "metrics.json", "history.csv", "run.json")
 TRAIN_FILES = ("weights.safetensors", "history.csv", "predictions.safetensors", "run.json")
@@ -32,16 +30,6 @@ FIGURE_FILES = (
 )
 DRAW_FILES = (*(f"figures/{name}" for name in FIGURE_FILES), "draw.run.json")
 REPORT_FILES = ("report.html", "report.run.json")
-RULES = (
-    "fetch_dataset",
-    "pretrain_teacher",
-    "fit_impulse",
-    "train_student",
-    "evaluate",
-    "compare",
-    "draw",
-    "report",
-)
 
 
 @dataclass(frozen=True)
@@ -256,30 +244,6 @@ def dvc_structure(params: dict) -> dict:
             ),
         }
     return {"graph": {"data": datasets, "teachers": teachers, "fits": fits, "arms": entries}}
-
-
-def study_stages(params: dict) -> dict:
-    """Return the DVC stages `study-…` of the active studies.
-
-    They are written out, since a DVC template cannot list a varying number of dependencies.
-    """
-    stages = {}
-    code = sorted({f for rule in ("compare", "draw", "report") for f in code_files(rule)})
-    for study in params["active"]:
-        out = f"results/{study}"
-        made = TABLE_FILES + DRAW_FILES + REPORT_FILES
-        impulse = study_impulse(params, study)
-        sources = [arm.directory for arm in study_arms(params, study)] + (
-            [f"fits/{impulse[1]}"] if impulse else []
-        )
-        stages[f"study-{study}"] = {
-            "cmd": f"attnprior make compare draw report -- {out}/metrics.json {out}/report.html",
-            "deps": sources + code,
-            "params": [f"studies.{study}"],
-            "outs": [f"{out}/{name}" for name in made if name != "metrics.json"],
-            "metrics": [{f"{out}/metrics.json": {"cache": False}}],
-        }
-    return stages
 
 
 def _key(section: str, name: str | None) -> str:
