@@ -74,6 +74,27 @@ def test_every_figure_is_there_as_svg_and_png_and_twice_the_same_bytes(finished)
     assert {p.name: p.read_bytes() for p in OUT.iterdir()} == first
 
 
+def test_own_settings_of_matplotlib_change_nothing(finished):
+    import matplotlib
+
+    first = (OUT / "accuracy.svg").read_bytes()
+    with matplotlib.rc_context({"lines.linewidth": 9, "svg.fonttype": "none", "axes.facecolor": "red"}):
+        assert draw.main(finished) == 0
+        assert matplotlib.rcParams["lines.linewidth"] == 9
+    assert (OUT / "accuracy.svg").read_bytes() == first
+
+
+def test_arms_on_several_data_sets_are_told_apart(project):
+    made = fake_runs.study(seeds=(0, 1), datasets=["digits", "letters"])
+    made["panels"].pop("vit")
+    assert draw.main(make(made, impulse=False)) == 0
+    header, first, *_ = (OUT / "confusion.csv").read_text().splitlines()
+    assert header.split(",")[:2] == ["actual", "digits/random"]
+    assert "letters/copy_other" in header
+    assert first.split(",")[0].startswith("digits/")
+    assert "60 test images of digits, 60 test images of letters" in captions()["accuracy"]
+
+
 def test_no_date_and_no_version_stands_in_the_files(finished):
     for path in OUT.glob("*.svg"):
         assert not re.search(r"20\d\d-\d\d|dc:date|matplotlib v", path.read_text().lower())

@@ -1,5 +1,6 @@
 """One look for all figures, and files that are the same bytes whenever they are drawn."""
 
+import contextlib
 import io
 import re
 from pathlib import Path
@@ -55,11 +56,20 @@ def line_style(place: int) -> dict[str, Any]:
     }
 
 
+@contextlib.contextmanager
+def look():
+    """Draw in this style within the block, whatever the user's own settings of matplotlib are."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(RC)
+        yield
+
+
 def save(figure, stem: Path) -> None:
     """Write a figure as stem.svg and stem.png, atomically."""
-    from matplotlib import rc_context
-
-    with rc_context(RC):
+    with look():
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
         write_text(stem.with_suffix(".svg"), text.getvalue())
@@ -86,6 +96,6 @@ def inline_svg(text: str, name: str, title: str) -> str:
     view = re.search(r'viewBox="[^"]*"', body)
     assert view is not None
     width = float(view[0].split()[2])  # points
-    look = f'class="figure" style="max-width: {width * 1.5 / 16:.3g}rem"'  # text of 9 pt has 13.5 px
-    opening = f'<svg {look} role="img" aria-label="{escape(title)}" {view[0]}>'
+    style = f'class="figure" style="max-width: {width * 1.5 / 16:.3g}rem"'  # text of 9 pt has 13.5 px
+    opening = f'<svg {style} role="img" aria-label="{escape(title)}" {view[0]}>'
     return opening + re.sub(r"\n\s*", "\n", body[body.index(">") + 1 :]).strip()

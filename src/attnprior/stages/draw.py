@@ -119,12 +119,10 @@ def draw(
     study: Study, tables: Path, predictions: dict[Key, Path], fit: str | None, weights: str | None, out: Path
 ) -> list[Path]:
     """Write figures, captions.json and the tables behind DVC's plots to `out`, and return their paths."""
-    from matplotlib import rc_context
-
     tidy, table = (read_csv(tables / name) for name in TABLES)
     histories = {k: read_history(p.with_name("history.csv")) for k, p in predictions.items()}
     counts, names, guesses = confusion_counts(study, predictions)
-    with rc_context(style.RC):
+    with style.look():
         drawn = {
             "accuracy": figures.accuracy(study, table, tidy),
             "curves": figures.curves(study, histories),
