@@ -43,7 +43,6 @@ def render(
     between the provenance comments is a function of rows, figures and study.
     """
     from jinja2 import Environment
-    from markupsafe import Markup
 
     panels: list[dict[str, Any]] = []
     for dataset in study.datasets:
@@ -66,7 +65,7 @@ def render(
     foot = [*notes(study, sizes), SHOWN.format(1 - study.confidence), PAIRS]
     page = Environment(autoescape=True, keep_trailing_newline=True).from_string(PAGE)
     headline = f"{panels[0]['title']}: {' '.join(panels[0]['findings'][:2])}"
-    drawn = [{**f, "svg": Markup(inline_svg(f["svg"], f["name"], f["title"]))} for f in figures]
+    drawn = [{**f, "svg": inline_svg(f["svg"], f["name"], f["title"])} for f in figures]
     return page.render(
         title=study.title,
         headline=headline,
@@ -75,7 +74,7 @@ def render(
         notes=foot,
         provenance=provenance(runs),
         cards=cards(runs, histories, tidy, folder),
-        script=Markup(SCRIPT),
+        script=SCRIPT,
         script_hash=script_hash(),
     )
 

@@ -86,7 +86,7 @@ svg.figure { display: block; width: 100%; height: auto; }
 <figure>
 <div class="scroll wide{{ ' lead' if f.name == 'accuracy' }}" tabindex="0" role="group"
  aria-label="{{ f.title }}">
-{{- f.svg }}</div>
+{{- f.svg | safe }}</div>
 <figcaption><strong>{{ f.title }}.</strong> {{ f.caption }}</figcaption>
 </figure>
 {%- endif %}
@@ -175,7 +175,7 @@ validation). Links lead to files beside this page, in the folder of the project.
 </ul>
 </section>
 <!-- /provenance -->
-<script>{{ script }}</script>
+<script>{{ script | safe }}</script>
 </body>
 </html>
 """
