@@ -12,7 +12,7 @@ from attnprior.analysis.predictions import of_split, read_predictions
 from attnprior.config import Model, Study, build, build_study
 from attnprior.errors import UserError
 from attnprior.files import load_tensors, sha256, write_json, write_text
-from attnprior.report import figures, style
+from attnprior.report import figures, maps, style
 from attnprior.report.names import column
 from attnprior.report.tables import csv_text, read_csv
 from attnprior.stages.compare import identity, match_runs
@@ -96,7 +96,7 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
     offsets, q, k = fit["offsets"][0], fit["q"][0], fit["k"][0]
     target = attention.target_maps(offsets, model.grid)
     trained = attention.heads_of(qkv, model.num_heads)
-    maps = {
+    shown = {
         "target": target,
         "fitted": attention.position_maps(position, q, k, about["logit_scale"]),
         "trained": attention.position_maps(position, *trained, header["logit_scale"] * share),
@@ -111,8 +111,8 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
         f" {header['logit_scale']:g}); by (1 - alpha)^2 it is flatter than the fit before any training. On"
         " target: mean attention on the target, over the queries that have one."
     )
-    mass = {n: attention.mass_on(maps[n], target) for n in ("fitted", "trained")}
-    return figures.impulse(maps, offsets, mass, caption)
+    mass = {n: attention.mass_on(shown[n], target) for n in ("fitted", "trained")}
+    return maps.impulse(shown, offsets, mass, caption)
 
 
 def draw(
@@ -127,7 +127,7 @@ def draw(
             "accuracy": figures.accuracy(study, table, tidy),
             "curves": figures.curves(study, histories),
             "impulse": impulse_figure(fit, weights) if fit and weights else figures.blank(NO_IMPULSE),
-            "confusion": figures.confusion(study, tidy, counts, names),
+            "confusion": maps.confusion(study, tidy, counts, names),
         }
     written = []
     for name, made in drawn.items():
