@@ -1,7 +1,7 @@
 # The graph of attnprior. Rules: workflow/rules. Settings: params.yaml. Names and files: src/attnprior/workflow/graph.py.
 #
 #   fetch_dataset ──┬─► pretrain_teacher ─┐
-#                   └─────────────────────┼─► train_student ─► evaluate ─► compare ─► report
+#                   └─────────────────────┼─► train_student ─► evaluate ─► compare ─► draw ─► report
 #   fit_impulse ──────────────────────────┘
 from snakemake.utils import min_version
 
@@ -9,6 +9,9 @@ min_version("9.27")
 
 
 configfile: "params.yaml"
+
+
+report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"

@@ -11,8 +11,10 @@ import numpy as np
 import attnprior
 from attnprior.files import save_tensors
 from attnprior.stages import evaluate
+from tests.stages import commands
 
 CLASSES = ["nought", "one", "two", "three"]
+FIGURES = ("accuracy", "curves", "impulse", "confusion")
 LEVEL = {
     "random": 0.0,
     "mimetic": 0.2,
@@ -73,6 +75,51 @@ def write_weights(path: Path) -> None:
     save_tensors(path, {"head.weight": np.zeros((4, 8), np.float32)}, header)
 
 
+def write_history(path: Path, level: float, seed: int, epochs=12) -> None:
+    """Write a learning curve that rises the faster the higher `level` is."""
+    rng = np.random.default_rng(1000 + seed)
+    top1 = 0.9 - 0.7 * np.exp(-(1 + level) * np.arange(epochs) / 4) + rng.normal(size=epochs) * 0.01
+    columns = {"loss": 2.3 * (1 - top1), "val_loss": 2.5 * (1 - top1), "val_top1": top1}
+    rows = [f"{e + 1},{','.join(repr(float(v[e])) for v in columns.values())}" for e in range(epochs)]
+    path.write_text("\n".join(["epoch," + ",".join(columns), *rows]) + "\n")
+
+
+def write_figures(folder: Path, left_out=("impulse",)) -> None:
+    """Write what the stage `draw` leaves for the page: a small drawing each, and captions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FIGURES:
+        svg = (
+            '<?xml version="1.0"?>\n<svg xmlns:xlink="http://www.w3.org/1999/xlink" width="144pt"'
+            ' viewBox="0 0 144 72" xmlns="http://www.w3.org/2000/svg">\n<metadata><x>http://w3.org</x></metadata>'
+            '<defs><clipPath id="p"><path d="M0 0"/></clipPath></defs><path style="fill: #1d2127"/>'
+            '<g clip-path="url(#p)"><use xlink:href="#p"/></g></svg>'
+        )
+        (folder / f"{name}.svg").write_text(svg)
+    about = {
+        "captions": {name: f"What {name} shows." for name in FIGURES},
+        "left_out": list(left_out),
+        "titles": {name: f"Title {name}" for name in FIGURES},
+    }
+    (folder / "captions.json").write_text(json.dumps(about))
+
+
+def write_impulse(fit: Path, weights: Path) -> dict:
+    """Write a fit and the weights of a student that still has its queries and keys; return the tensors."""
+    rng = np.random.default_rng(3)
+    depth, heads, dim, head_dim = 2, 2, 16, 8
+    made = {
+        "q": rng.normal(size=(depth, heads, dim, head_dim)).astype(np.float32),
+        "k": rng.normal(size=(depth, heads, head_dim, dim)).astype(np.float32),
+        "offsets": rng.integers(-1, 2, size=(depth, heads, 2)),
+    }
+    save_tensors(fit, made, {"logit_scale": 0.5, "model": commands.MODEL})
+    q, k = made["q"][0].swapaxes(1, 2).reshape(-1, dim), made["k"][0].reshape(-1, dim)
+    tensors = {"blocks.0.attn.qkv.weight": np.concatenate([q, k, np.zeros_like(k)])}
+    header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 0.0}, "parameters": 1234}
+    save_tensors(weights, tensors, {**header, "logit_scale": 0.5, "model": commands.MODEL})
+    return made
+
+
 def stage_options(folder: Path, params: dict) -> list[str]:
     return [
         *("--params", json.dumps(params), "--threads", "1"),
@@ -89,11 +136,14 @@ def make_runs(root: Path, made: dict) -> list[str]:
                 folder = root / "runs" / dataset / student / f"seed{seed}"
                 write_predictions(folder / "predictions.safetensors", LEVEL[student], seed)
                 write_weights(folder / "weights.safetensors")
+                write_history(folder / "history.csv", LEVEL[student], seed)
                 found = evaluate.evaluate(
                     folder / "predictions.safetensors", folder / "weights.safetensors", 15
                 )
                 (folder / "metrics.json").write_text(json.dumps(found))
                 record = {
+                    "params": json.dumps({"students.x": {"labels": 200, "init": {"source": student}}}),
+                    "inputs": {f"data/{dataset}.safetensors": "ab" * 32, "src/attnprior/files.py": "c" * 64},
                     "job": f"train_student/{dataset}/{student}/seed{seed}",
                     "commit": "0123456789abcdef",
                     "versions": {"python": "3.11.9", "torch": "2.9.0"},

@@ -1,6 +1,10 @@
+import base64
+import csv
+import hashlib
 import json
 import os
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -28,6 +32,7 @@ def make(made):
         *(f"{f}/metrics.json" for f in folders),
     ]
     assert compare.main([*argv, "--predictions", *(f"{f}/predictions.safetensors" for f in folders)]) == 0
+    fake_runs.write_figures(Path("results/digits/figures"))
     return [
         *common,
         *("--tables-dir", "results/digits", "--output", "results/digits/report.html"),
@@ -48,7 +53,7 @@ class Outline(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes += attrs
-        if tag not in ("meta", "link", "img", "br"):
+        if tag not in ("meta", "link", "img", "br", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -74,8 +79,56 @@ def test_the_page_says_what_is_shown_how_it_was_measured_and_where_it_ran(projec
     assert "Provenance" in out.text
     assert "0123456789abcdef" in out.text
     assert "cpu (Model <X>)" in out.text
-    assert "train_student/digits/impulse/seed2" in out.text
-    assert out.tags.count("table") == 2 * 3 + 2
+    assert "digits / impulse / seed 2" in out.text
+    assert out.tags.count("table") == 2 * 3 + 1
+
+
+def test_the_answer_and_the_figure_that_shows_it_come_first(project):
+    report.main(make(fake_runs.study()))
+    order = [
+        page().index(t)
+        for t in ('class="headline"', "Title accuracy", "<table", "Title curves", 'class="cards"')
+    ]
+    assert order == sorted(order)
+
+
+def test_figures_have_their_captions_and_one_left_out_says_so(project):
+    report.main(make(fake_runs.study(seeds=(0, 1))))
+    out = Outline(page())
+    for name in ("accuracy", "curves", "confusion"):
+        assert f"Title {name}. What {name} shows." in out.text
+        assert ("id", f"{name}-p") in out.attributes
+    assert "Title impulse. What impulse shows." in out.text
+    assert out.tags.count("figure") == 3
+    assert len([v for k, v in out.attributes if k == "id"]) == 3  # each once: prefixed by its figure
+
+
+def test_each_run_has_a_card_with_settings_hashes_machine_curve_and_links(project):
+    report.main(make(fake_runs.study(seeds=(0, 1))))
+    cards = page().split("<li data-")[1:]
+    assert len(cards) == 6 * 2
+    card = next(c for c in cards if "digits / impulse / seed 1" in c)
+    text = Outline("<ul><li data-" + card.split("</li>")[0] + "</li></ul>").text
+    assert "init.source impulse, labels 200" in text
+    assert "sha256 " + "ab" * 32 in text
+    assert "commit 0123456789abcdef, 1 source files" in text
+    assert "cpu (Model <X>), 1 thread" in text
+    assert "python 3.11.9, torch 2.9.0" in text
+    assert 'aria-label="validation top-1 by epoch, last ' in card
+    with open("results/digits/results.csv", newline="") as f:
+        rows = [r for r in csv.DictReader(f) if (r["arm"], r["seed"], r["split"]) == ("impulse", "1", "test")]
+    top1 = next(float(r["value"]) for r in rows if r["metric"] == "top1")
+    assert f"{100 * top1:.1f} % test top-1" in text
+    for link in re.findall('href="(.*?)"', card):
+        assert link.startswith("../../")
+        assert not link.startswith("../../runs") or Path("results/digits", link).is_file()
+
+
+def test_runs_can_be_read_without_the_script_and_the_controls_appear_with_it_only(project):
+    report.main(make(fake_runs.study(seeds=(0, 1))))
+    assert '<form class="tools" hidden>' in page()
+    assert "tools.hidden = false" in page()
+    assert "<li hidden" not in page()
 
 
 def test_every_number_of_the_tables_is_on_the_page(project):
@@ -87,13 +140,18 @@ def test_every_number_of_the_tables_is_on_the_page(project):
                 assert cell.replace("\\", "") in text
 
 
-def test_the_page_asks_nothing_of_the_network_and_runs_no_script(project):
+def test_the_page_asks_nothing_of_the_network_and_runs_only_its_own_script(project):
     report.main(make(fake_runs.study()))
     out = Outline(page())
-    assert not {"script", "link", "img", "iframe", "object"} & set(out.tags)
-    assert not {k for k, _ in out.attributes} & {"src", "href", "onclick", "onload"}
+    assert not {"link", "img", "iframe", "object"} & set(out.tags)
+    assert not {k for k, _ in out.attributes} & {"src", "onclick", "onload"}
+    assert all(v.startswith(("../../", "#")) for k, v in out.attributes if k == "href")
     assert "http" not in page().replace("http-equiv", "")
-    assert "url(" not in page()
+    assert set(re.findall(r"url\((.)", page())) == {"#"}
+    (script,) = re.findall("<script>(.*?)</script>", page(), re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page()
+    assert "default-src 'none'" in page()
     assert "prefers-color-scheme: dark" in page()
 
 
@@ -131,9 +189,20 @@ def test_the_record_names_tables_and_runs_as_inputs(project):
     inputs = json.loads(Path("results/digits/report.run.json").read_text())["inputs"]
     data = sorted(p for p in inputs if not p.startswith("src/"))
     assert [p for p in data if p.startswith("results/")] == [
-        f"results/digits/{n}" for n in ("comparisons.csv", "metrics.json", "results.csv", "table.csv")
+        f"results/digits/{n}"
+        for n in (
+            "comparisons.csv",
+            "figures/accuracy.svg",
+            "figures/captions.json",
+            "figures/confusion.svg",
+            "figures/curves.svg",
+            "figures/impulse.svg",
+            "metrics.json",
+            "results.csv",
+            "table.csv",
+        )
     ]
-    assert len(data) == 4 + 6 * 2
+    assert len(data) == 9 + 6 * 2 * 2
 
 
 def test_a_missing_table_is_a_one_line_error(project, capsys):
@@ -147,4 +216,29 @@ def test_a_missing_table_is_a_one_line_error(project, capsys):
 
 def test_torch_is_not_imported(project):
     argv = make(fake_runs.study(seeds=(0, 1)))
-    assert fake_runs.imported("report", argv, ("torch", "sklearn", "scipy", "pandas", "mlflow")) == []
+    assert (
+        fake_runs.imported("report", argv, ("torch", "sklearn", "scipy", "pandas", "mlflow", "matplotlib"))
+        == []
+    )
+
+
+def test_a_thousand_runs_are_a_page_of_a_few_megabytes_in_seconds(project):
+    made = fake_runs.study(seeds=range(5))
+    make(made)
+    study = report.build_study(made, "studies.digits")
+    rows = [report.read_csv(f"results/digits/{t}") for t in ("table.csv", "comparisons.csv", "results.csv")]
+    record = json.loads(Path("runs/digits/random/seed0/run.json").read_text())
+    settings = {f"students.{i}": {f"key_{j}": j for j in range(10)} for i in range(5)}
+    record |= {"params": json.dumps(settings), "inputs": {f"data/{i}": "ab" * 32 for i in range(3)}}
+    curve = report.read_history("runs/digits/random/seed0/history.csv")
+    paths = [f"runs/digits/random/seed{k}/run.json" for k in range(1000)]
+    begin = time.perf_counter()
+    figures = [
+        {"name": "a", "title": "", "caption": "", "left_out": True, "svg": '<svg viewBox="0 0 9 9"></svg>'}
+    ]
+    text = report.render(
+        study, *rows, dict.fromkeys(paths, record), dict.fromkeys(paths, curve), figures, "results/digits"
+    )
+    assert time.perf_counter() - begin < 20
+    assert len(text) < 9_000_000
+    assert text.count("<li data-") == 1000

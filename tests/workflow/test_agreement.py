@@ -11,7 +11,7 @@ import pytest
 
 from tests.workflow.project import Project, environment
 
-TABLES = {"compare/digits", "report/digits"}
+TABLES = {"compare/digits", "draw/digits", "report/digits"}
 
 
 def arm(student: str, *seeds: int) -> set[str]:
@@ -213,7 +213,7 @@ def test_a_changed_source_file_reruns_the_stages_that_import_it(project):
     path.write_text(path.read_text() + "\n# changed\n")
     rules = {job.split("/")[0] for job in project.planned()}
     assert rules == {job.split("/")[0] for job in project.snakemake_planned()}
-    assert rules == {"evaluate", "compare", "report"}
+    assert rules == {"evaluate", "compare", "draw", "report"}
     assert {s.split("@")[0] for s in project.dvc_changed()} >= {"arm"}
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from attnprior.workflow import graph, sync
+from attnprior.workflow import dvc_studies, graph, sync
 from attnprior.workflow.params import read_yaml
 from tests.workflow.project import ROOT
 
@@ -48,8 +48,19 @@ def test_targets_name_every_artifact_once(params):
     files = graph.targets(params)
     assert len(files) == len(set(files))
     records = [f for f in files if f.endswith("run.json")]
-    assert len(records) == 153  # one for each job
+    assert len(records) == 154  # one for each job
     assert "runs/digits/vit_distil/seed4/predictions.safetensors" in files
+
+
+def test_figures_show_the_maps_of_the_first_arm_with_an_impulse_fit(params):
+    assert graph.impulse_files(params, "digits") == (
+        ["fits/impulse3/seed0/fit.safetensors"],
+        ["runs/digits/impulse/seed0/weights.safetensors"],
+    )
+    assert "fits/impulse3" in dvc_studies.study_stages(params)["study-digits"]["deps"]
+    params["studies"]["digits"]["panels"]["model_i"]["arms"] = ["random", "copy"]
+    assert graph.impulse_files(params, "digits") == ([], [])
+    assert not any("fits" in d for d in dvc_studies.study_stages(params)["study-digits"]["deps"])
 
 
 def test_tables_of_a_study_list_its_runs_only(params):

@@ -1,4 +1,4 @@
-# Results of a study: tables, then the page that explains them.
+# Results of a study: tables, figures, then the page that explains them.
 
 
 rule compare:
@@ -11,9 +11,27 @@ rule compare:
         ),
         code=code_files("compare"),
     output:
-        results="results/{study}/results.csv",
-        comparisons="results/{study}/comparisons.csv",
-        csv="results/{study}/table.csv",
+        results=report(
+            "results/{study}/results.csv",
+            category="{study}",
+            subcategory="Tables",
+            labels={"what": "Every number"},
+            caption="../report/results.rst",
+        ),
+        comparisons=report(
+            "results/{study}/comparisons.csv",
+            category="{study}",
+            subcategory="Tables",
+            labels={"what": "Every pair"},
+            caption="../report/comparisons.rst",
+        ),
+        csv=report(
+            "results/{study}/table.csv",
+            category="{study}",
+            subcategory="Tables",
+            labels={"what": "Table by arm"},
+            caption="../report/table.rst",
+        ),
         markdown="results/{study}/table.md",
         latex="results/{study}/table.tex",
         metrics="results/{study}/metrics.json",
@@ -41,16 +59,99 @@ rule compare:
         " > {log.text} 2>&1"
 
 
+rule draw:
+    input:
+        tables=[f"results/{{study}}/{name}" for name in ("results.csv", "table.csv")],
+        predictions=lambda wildcards: graph.study_runs(
+            config, wildcards.study, "predictions.safetensors"
+        ),
+        histories=lambda wildcards: graph.study_runs(
+            config, wildcards.study, "history.csv"
+        ),
+        fit=lambda wildcards: graph.impulse_files(config, wildcards.study)[0],
+        weights=lambda wildcards: graph.impulse_files(config, wildcards.study)[1],
+        code=code_files("draw"),
+    output:
+        accuracy=report(
+            "results/{study}/figures/accuracy.svg",
+            category="{study}",
+            subcategory="Figures",
+            labels={"what": "Accuracy"},
+            caption="../report/accuracy.rst",
+        ),
+        curves=report(
+            "results/{study}/figures/curves.svg",
+            category="{study}",
+            subcategory="Figures",
+            labels={"what": "Learning curves"},
+            caption="../report/curves.rst",
+        ),
+        impulse=report(
+            "results/{study}/figures/impulse.svg",
+            category="{study}",
+            subcategory="Figures",
+            labels={"what": "Impulse maps"},
+            caption="../report/impulse.rst",
+        ),
+        confusion=report(
+            "results/{study}/figures/confusion.svg",
+            category="{study}",
+            subcategory="Figures",
+            labels={"what": "Confusion matrices"},
+            caption="../report/confusion.rst",
+        ),
+        png=expand("results/{{study}}/figures/{name}.png", name=graph.FIGURES),
+        captions="results/{study}/figures/captions.json",
+        plots=expand(
+            "results/{{study}}/figures/{name}.csv",
+            name=("val_top1", "val_loss", "confusion"),
+        ),
+        run="results/{study}/draw.run.json",
+    log:
+        text="logs/draw/{study}.log",
+        events="logs/draw/{study}.events.jsonl",
+    benchmark:
+        "logs/draw/{study}.benchmark.tsv"
+    conda:
+        "../envs/stages.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=30,
+        gpu=0,
+    params:
+        json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
+    message:
+        "Drawing the figures of study {wildcards.study}"
+    shell:
+        "python -m attnprior.stages.draw --study {wildcards.study} --tables-dir results/{wildcards.study}"
+        " --out-dir results/{wildcards.study}/figures --predictions {input.predictions}"
+        " --fit {input.fit} --weights {input.weights}"
+        " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
+        " > {log.text} 2>&1"
+
+
 rule report:
     input:
         tables=[
             f"results/{{study}}/{name}"
             for name in ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
         ],
+        figures=expand("results/{{study}}/figures/{name}.svg", name=graph.FIGURES),
+        captions="results/{study}/figures/captions.json",
         runs=lambda wildcards: graph.study_runs(config, wildcards.study, "run.json"),
+        histories=lambda wildcards: graph.study_runs(
+            config, wildcards.study, "history.csv"
+        ),
         code=code_files("report"),
     output:
-        page="results/{study}/report.html",
+        page=report(
+            "results/{study}/report.html",
+            category="{study}",
+            subcategory="Page",
+            labels={"what": "Everything on one page"},
+            caption="../report/page.rst",
+        ),
         run="results/{study}/report.run.json",
     log:
         text="logs/report/{study}.log",

@@ -1,4 +1,4 @@
-"""The page of a study: one HTML file that needs no network and no script."""
+"""The page of a study: one HTML file that needs no network; its script is only for comfort."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,10 @@ from typing import Any
 from attnprior.analysis.panels import Row, members
 from attnprior.analysis.stats import RESAMPLES
 from attnprior.config import Panel, Study
+from attnprior.report.cards import cards
 from attnprior.report.findings import findings, is_shown
+from attnprior.report.script import SCRIPT, script_hash
+from attnprior.report.style import inline_svg
 from attnprior.report.tables import DASH, Table, make_table, notes, number, p_value
 from attnprior.report.template import PAGE
 
@@ -23,12 +26,21 @@ PAIRS = (
 
 
 def render(
-    study: Study, table: Sequence[Row], comparisons: Sequence[Row], tidy: Sequence[Row], runs: dict
+    study: Study,
+    table: Sequence[Row],
+    comparisons: Sequence[Row],
+    tidy: Sequence[Row],
+    runs: dict,
+    histories: dict,
+    figures: Sequence[dict[str, Any]],
+    folder: str,
 ) -> str:
     """Return the page as HTML; `runs` maps paths to the content of the students' run.json.
 
-    `table`, `comparisons` and `tidy` are the rows of table.csv, comparisons.csv and results.csv. All
-    but the part between the provenance comments is a function of these rows and the study.
+    `table`, `comparisons` and `tidy` are the rows of table.csv, comparisons.csv and results.csv;
+    `histories` holds the columns of history.csv by the same paths as `runs`; `figures` have name, title,
+    caption, left_out and the text of their SVG; `folder` is where the page will lie. All but the part
+    between the provenance comments is a function of rows, figures and study.
     """
     from jinja2 import Environment
 
@@ -53,8 +65,17 @@ def render(
     foot = [*notes(study, sizes), SHOWN.format(1 - study.confidence), PAIRS]
     page = Environment(autoescape=True, keep_trailing_newline=True).from_string(PAGE)
     headline = f"{panels[0]['title']}: {' '.join(panels[0]['findings'][:2])}"
+    drawn = [{**f, "svg": inline_svg(f["svg"], f["name"], f["title"])} for f in figures]
     return page.render(
-        title=study.title, headline=headline, panels=panels, notes=foot, provenance=provenance(runs)
+        title=study.title,
+        headline=headline,
+        figures=drawn,
+        panels=panels,
+        notes=foot,
+        provenance=provenance(runs),
+        cards=cards(runs, histories, tidy, folder),
+        script=SCRIPT,
+        script_hash=script_hash(),
     )
 
 
@@ -94,7 +115,7 @@ def seed_table(tidy: Sequence[Row], panel: Panel, study: Study) -> Table:
     return Table("Test top-1 (%) by seed", ["arm", *(f"seed {k}" for k in study.seeds)], cells)
 
 
-def provenance(runs: dict[str, dict[str, Any]]) -> dict[str, Table]:
+def provenance(runs: dict[str, dict[str, Any]]) -> Table:
     """Return what the run.json files say of code, machine and time."""
     seconds = [r.get("seconds", {}).get("total", 0.0) for r in runs.values()]
     packages = sorted({p for r in runs.values() for p in r.get("versions", {})})
@@ -105,22 +126,7 @@ def provenance(runs: dict[str, dict[str, Any]]) -> dict[str, Table]:
         ["training runs", str(len(runs))],
         ["seconds, all runs together", f"{sum(seconds):.0f}"],
     ]
-    cells = [
-        [
-            r.get("job", path),
-            str(r.get("started", DASH)),
-            f"{s:.1f}",
-            str(r.get("threads", DASH)),
-            str(r.get("device", DASH)),
-            str(r.get("commit") or DASH)[:12],
-        ]
-        for (path, r), s in zip(runs.items(), seconds, strict=True)
-    ]
-    header = ["run", "started (UTC)", "seconds", "threads", "device", "commit"]
-    return {
-        "summary": Table("Training of the students", ["of", "value"], lines),
-        "runs": Table("Training runs", header, cells),
-    }
+    return Table("Training of the students", ["of", "value"], lines)
 
 
 def _distinct(values) -> str:

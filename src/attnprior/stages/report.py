@@ -1,7 +1,9 @@
-"""Stage `report`: the page of a study from its tables."""
+"""Stage `report`: the page of a study from its tables, figures and records."""
 
 import sys
+from pathlib import Path
 
+from attnprior.analysis.history import read_history
 from attnprior.config import build_study
 from attnprior.files import read_json, sha256, write_text
 from attnprior.report.page import render
@@ -9,17 +11,36 @@ from attnprior.report.tables import read_csv
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage("report", wildcards=("study",), inputs=("runs*",), outputs=("output",), options=("tables_dir",))
+FIGURES = ("accuracy", "curves", "impulse", "confusion")
 TABLES = ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
 
 
 def work(job: Job) -> dict:
     """Write the page; it has no metrics of its own."""
     name, folder = job.wildcards["study"], job.args.tables_dir
-    job.inputs |= {f"{folder}/{table}": sha256(f"{folder}/{table}") for table in TABLES}
+    histories = {run: Path(run).with_name("history.csv").as_posix() for run in job.args.runs}
+    drawn = {figure: f"{folder}/figures/{figure}.svg" for figure in FIGURES}
+    captions = f"{folder}/figures/captions.json"
+    read = [*(f"{folder}/{table}" for table in TABLES), *drawn.values(), captions, *histories.values()]
+    job.inputs |= {path: sha256(path) for path in read}
     study = build_study(job.section(f"studies.{name}"), f"studies.{name}")
     tidy, comparisons, table = (read_csv(f"{folder}/{file}") for file in TABLES[:3])
     runs = {path: read_json(path) for path in job.args.runs}
-    write_text(job.args.output, render(study, table, comparisons, tidy, runs))
+    about = read_json(captions)
+    figures = [
+        {
+            "name": figure,
+            "title": about["titles"][figure],
+            "caption": about["captions"][figure],
+            "left_out": figure in about["left_out"],
+            "svg": Path(path).read_text(encoding="utf-8"),
+        }
+        for figure, path in drawn.items()
+    ]
+    curves = {run: read_history(path) for run, path in histories.items()}
+    out = Path(job.args.output)
+    page = render(study, table, comparisons, tidy, runs, curves, figures, out.parent.as_posix())
+    write_text(out, page)
     return {}
 
 

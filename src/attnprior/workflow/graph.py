@@ -6,8 +6,6 @@ Both engines take their work from here: `workflow/rules` through `targets` and t
 
 from dataclasses import dataclass
 
-from attnprior.source import code_files
-
 TEACHER_FILES = ("weights.safetensors", "metrics.json", "history.csv", "run.json")
 FIT_FILES = ("fit.safetensors", "metrics.json", "history.csv", "run.json")
 TRAIN_FILES = ("weights.safetensors", "history.csv", "predictions.safetensors", "run.json")
@@ -22,16 +20,16 @@ TABLE_FILES = (
     "metrics.json",
     "run.json",
 )
-REPORT_FILES = ("report.html", "report.run.json")
-RULES = (
-    "fetch_dataset",
-    "pretrain_teacher",
-    "fit_impulse",
-    "train_student",
-    "evaluate",
-    "compare",
-    "report",
+FIGURES = ("accuracy", "curves", "impulse", "confusion")
+FIGURE_FILES = (
+    *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")),
+    "captions.json",
+    "val_top1.csv",
+    "val_loss.csv",
+    "confusion.csv",
 )
+DRAW_FILES = (*(f"figures/{name}" for name in FIGURE_FILES), "draw.run.json")
+REPORT_FILES = ("report.html", "report.run.json")
 
 
 @dataclass(frozen=True)
@@ -143,6 +141,27 @@ def study_runs(params: dict, study: str, name: str) -> list[str]:
     return [f for arm in study_arms(params, study) for f in seed_files(arm.directory, arm.seeds, [name])]
 
 
+def study_impulse(params: dict, study: str) -> tuple[Arm, str] | None:
+    """Return the arm whose maps the figures of a study show, and its fit; None without such an arm.
+
+    It is the first that starts from an impulse fit.
+    """
+    for arm in study_arms(params, study):
+        if fit := fit_of(params, arm.student):
+            return arm, fit
+    return None
+
+
+def impulse_files(params: dict, study: str) -> tuple[list[str], list[str]]:
+    """Return the fit and the student's weights whose maps the figures of a study show, or nothing."""
+    found = study_impulse(params, study)
+    if found is None:
+        return [], []
+    arm, seed = found[0], found[0].seeds[0]
+    weights = seed_files(arm.directory, [seed], ["weights.safetensors"])
+    return fit_file(params, arm.dataset, arm.student, seed), weights
+
+
 def targets(params: dict, studies=None) -> list[str]:
     """Return every artifact of the named studies (the active ones by default).
 
@@ -158,7 +177,7 @@ def targets(params: dict, studies=None) -> list[str]:
     for arm in arms:
         files += seed_files(arm.directory, arm.seeds, RUN_FILES)
     for study in studies:
-        files += [f"results/{study}/{name}" for name in TABLE_FILES + REPORT_FILES]
+        files += [f"results/{study}/{name}" for name in TABLE_FILES + DRAW_FILES + REPORT_FILES]
     return files
 
 
@@ -225,25 +244,6 @@ def dvc_structure(params: dict) -> dict:
             ),
         }
     return {"graph": {"data": datasets, "teachers": teachers, "fits": fits, "arms": entries}}
-
-
-def study_stages(params: dict) -> dict:
-    """Return the DVC stages `study-…` of the active studies.
-
-    They are written out, since a DVC template cannot list a varying number of dependencies.
-    """
-    stages = {}
-    code = sorted({*code_files("compare"), *code_files("report")})
-    for study in params["active"]:
-        out = f"results/{study}"
-        stages[f"study-{study}"] = {
-            "cmd": f"attnprior make compare report -- {out}/metrics.json {out}/report.html",
-            "deps": [arm.directory for arm in study_arms(params, study)] + code,
-            "params": [f"studies.{study}"],
-            "outs": [f"{out}/{name}" for name in TABLE_FILES + REPORT_FILES if name != "metrics.json"],
-            "metrics": [{f"{out}/metrics.json": {"cache": False}}],
-        }
-    return stages
 
 
 def _key(section: str, name: str | None) -> str:

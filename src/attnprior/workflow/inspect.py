@@ -97,7 +97,8 @@ def _rule_of(path: str) -> str:
     if not path.endswith("run.json"):
         return ""
     if path.startswith("results/"):
-        return "report" if path.endswith("report.run.json") else "compare"
+        name = path.rpartition("/")[2]
+        return {"report.run.json": "report", "draw.run.json": "draw"}.get(name, "compare")
     first = path.split("/")[0]
     if first == "runs":
         return "evaluate" if path.endswith("evaluate.run.json") else "train_student"

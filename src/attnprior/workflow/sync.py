@@ -8,7 +8,7 @@ from pathlib import Path
 from attnprior.errors import UserError
 from attnprior.files import write_text
 from attnprior.source import code_files
-from attnprior.workflow import graph
+from attnprior.workflow import dvc_studies, graph
 from attnprior.workflow.engines import Graph, Job
 from attnprior.workflow.state import Hashes, downstream, stale_because
 
@@ -62,7 +62,7 @@ def arms_text(params: dict) -> str:
 
 
 def dvc_text(params: dict, present: str) -> str:
-    """Return `dvc.yaml` with its generated parts renewed: code lists and the stages of the studies.
+    """Return `dvc.yaml` with its generated parts renewed: code lists, stages and plots of the studies.
 
     Raises:
         UserError: the line that begins the generated part is missing.
@@ -70,9 +70,10 @@ def dvc_text(params: dict, present: str) -> str:
     head, mark, _ = present.partition(BEGIN)
     if not mark:
         raise UserError(f"{DVC}: the line {BEGIN.strip()!r} is missing; restore it with `git checkout {DVC}`")
-    body = _dump(graph.study_stages(params))
+    body = _dump(dvc_studies.study_stages(params))
     head = re.sub(CODE, lambda m: m[1] + "".join(f"        - {f}\n" for f in _code(m[2])), head)
-    return head + mark + "".join(f"  {line}\n" for line in body.splitlines())
+    stages = "".join(f"  {line}\n" for line in body.splitlines())
+    return head + mark + stages + "\n" + _dump({"plots": dvc_studies.study_plots(params)})
 
 
 def _code(rules: str) -> list[str]:

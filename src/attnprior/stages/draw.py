@@ -1,0 +1,170 @@
+"""Stage `draw`: the figures of a study and the numbers that DVC plots."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from attnprior.analysis import attention
+from attnprior.analysis.history import CURVES, course, read_history
+from attnprior.analysis.panels import Key, expected_runs
+from attnprior.analysis.predictions import of_split, read_predictions
+from attnprior.config import Model, Study, build, build_study
+from attnprior.errors import UserError
+from attnprior.files import load_tensors, sha256, write_json, write_text
+from attnprior.report import figures, maps, style
+from attnprior.report.names import column
+from attnprior.report.tables import csv_text, read_csv
+from attnprior.stages.compare import identity, match_runs
+from attnprior.stages.job import Job, Stage, run_stage
+
+STAGE = Stage(
+    "draw",
+    wildcards=("study",),
+    inputs=("predictions*", "fit?", "weights?"),
+    outputs=(),
+    options=("tables_dir", "out_dir"),
+)
+TABLES = ("results.csv", "table.csv")
+NO_IMPULSE = "no student of this study starts from an impulse fit"
+
+
+def confusion_counts(
+    study: Study, predictions: dict[Key, Path]
+) -> tuple[dict[tuple[str, str], np.ndarray], dict[str, list[str]], list[dict]]:
+    """Return counts (C, C) by (data set, arm), class names by data set, and the rows of confusion.csv.
+
+    Counts have true classes in rows and are summed over seeds. A row of the file is a test image with the
+    class that each arm gave it, with the study's first seed: DVC draws a matrix from single images, and puts
+    the whole file into every plot.
+
+    Raises:
+        UserError: a file is unreadable, or the runs of a data set saw different test images.
+    """
+    counts: dict[tuple[str, str], np.ndarray] = {}
+    names: dict[str, list[str]] = {}
+    rows: dict[tuple[str, int], dict] = {}
+    for key, path in predictions.items():
+        dataset, arm, seed = key
+        tensors, about = read_predictions(path)
+        logits, labels, index = of_split(tensors, "test")
+        size = logits.shape[1]
+        classes = names.setdefault(dataset, about.get("classes") or [str(c) for c in range(size)])
+        if len(classes) != size:
+            raise UserError(f"{path}: {size} classes, other runs have {len(classes)}; train again")
+        given = logits.argmax(1)
+        total = counts.setdefault((dataset, arm), np.zeros((size, size), np.int64))
+        np.add.at(total, (labels, given), 1)
+        if seed != study.seeds[0]:
+            continue
+        for image, label, guess in zip(index.tolist(), labels.tolist(), given.tolist(), strict=True):
+            head = {"actual": column(study.datasets, dataset, classes[label])}
+            row = rows.setdefault((dataset, image), head)
+            row[column(study.datasets, dataset, arm)] = column(study.datasets, dataset, classes[guess])
+    return counts, names, [rows[k] for k in sorted(rows)]
+
+
+def curve_rows(study: Study, histories: dict[Key, dict[str, np.ndarray]], name: str) -> tuple[list, list]:
+    """Return rows and columns of a table of mean curves: an epoch a row, an arm a column."""
+    rows: dict[int, dict] = {}
+    columns = []
+    for dataset, arm in dict.fromkeys(k[:2] for k in histories):
+        own = [histories[dataset, arm, k] for k in study.seeds]
+        found = course(own, name)
+        if found is not None:
+            columns.append(column(study.datasets, dataset, arm))
+            for epoch, value in zip(own[0]["epoch"].astype(int).tolist(), found.mean.tolist(), strict=True):
+                rows.setdefault(epoch, {"epoch": epoch})[columns[-1]] = value
+    return [rows[e] for e in sorted(rows)], ["epoch", *columns]
+
+
+def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
+    """Draw layer 1 of an impulse student: targets, fitted maps and the same heads after training.
+
+    Raises:
+        UserError: a file is unreadable, or fit and student do not belong together.
+    """
+    fit, about = load_tensors(fit_path, "numpy")
+    weights, header = load_tensors(weights_path, "numpy")
+    model = build(Model, header.get("model", {}), f"{weights_path}: model")
+    position = attention.position_code(model)
+    qkv = weights.get("blocks.0.attn.qkv.weight")
+    if model.pos_at != "qk" or position is None or qkv is None or not {"q", "k", "offsets"} <= fit.keys():
+        raise UserError(f"{weights_path}: no student of the fit {fit_path}; train it again")
+    # The student sees alpha x + (1 - alpha) P, of which the part that depends on P alone is shown.
+    share = (1 - model.alpha) ** 2
+    offsets, q, k = fit["offsets"][0], fit["q"][0], fit["k"][0]
+    target = attention.target_maps(offsets, model.grid)
+    trained = attention.heads_of(qkv, model.num_heads)
+    shown = {
+        "target": target,
+        "fitted": attention.position_maps(position, q, k, about["logit_scale"]),
+        "trained": attention.position_maps(position, *trained, header["logit_scale"] * share),
+    }
+    dataset, student, seed = identity(weights_path)
+    caption = (
+        f"Layer 1 of {student} on {dataset}, seed {seed}, a column per head with its offset (dy, dx): queries"
+        f" in rows, keys in columns, {model.num_patches} tokens in row-major order. Target: the map that the"
+        " impulse filter asks for (empty rows leave the image). Fitted: softmax(gamma P Q K P^T) of the fit."
+        " Trained: softmax(gamma (1 - alpha)^2 P W_q W_k^T P^T) of the student after its last epoch, the part"
+        f" of its logits that depends on position alone, without biases (alpha {model.alpha:g}, gamma"
+        f" {header['logit_scale']:g}); by (1 - alpha)^2 it is flatter than the fit before any training. On"
+        " target: mean attention on the target, over the queries that have one."
+    )
+    mass = {n: attention.mass_on(shown[n], target) for n in ("fitted", "trained")}
+    return maps.impulse(shown, offsets, mass, caption)
+
+
+def draw(
+    study: Study, tables: Path, predictions: dict[Key, Path], fit: str | None, weights: str | None, out: Path
+) -> list[Path]:
+    """Write figures, captions.json and the tables behind DVC's plots to `out`, and return their paths."""
+    tidy, table = (read_csv(tables / name) for name in TABLES)
+    histories = {k: read_history(p.with_name("history.csv")) for k, p in predictions.items()}
+    counts, names, guesses = confusion_counts(study, predictions)
+    with style.look():
+        drawn = {
+            "accuracy": figures.accuracy(study, table, tidy),
+            "curves": figures.curves(study, histories),
+            "impulse": impulse_figure(fit, weights) if fit and weights else figures.blank(NO_IMPULSE),
+            "confusion": maps.confusion(study, tidy, counts, names),
+        }
+    written = []
+    for name, made in drawn.items():
+        style.save(made.figure, out / name)
+        written += [out / f"{name}.svg", out / f"{name}.png"]
+    about = {
+        "captions": {name: d.caption for name, d in drawn.items()},  # first: see workflow/report/*.rst
+        "left_out": [name for name, d in drawn.items() if d.left_out],
+        "titles": figures.TITLES,
+    }
+    write_json(out / "captions.json", about)
+    columns = ["actual", *(column(study.datasets, d, a) for d, a in counts)]
+    content = {f"{name}.csv": csv_text(*curve_rows(study, histories, name)) for name in CURVES}
+    content["confusion.csv"] = csv_text(guesses, columns)
+    for name, text in content.items():
+        write_text(out / name, text)
+    return [*written, out / "captions.json", *(out / name for name in content)]
+
+
+def work(job: Job) -> dict:
+    """Draw the figures; they have no metrics of their own."""
+    name, args = job.wildcards["study"], job.args
+    study = build_study(job.section(f"studies.{name}"), f"studies.{name}")
+    given = match_runs(study, args.predictions, "--predictions")
+    predictions = {k: given[k] for k in expected_runs(study)}
+    read = [*(f"{args.tables_dir}/{t}" for t in TABLES)]
+    read += [p.with_name("history.csv").as_posix() for p in predictions.values()]
+    job.inputs |= {path: sha256(path) for path in read}
+    written = draw(study, Path(args.tables_dir), predictions, args.fit, args.weights, Path(args.out_dir))
+    job.outputs += [p.as_posix() for p in written]
+    return {}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the stage and return its exit status."""
+    return run_stage(STAGE, work, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The generated end of `dvc.yaml`: the stages of the active studies, and what DVC plots of them."""
+
+from attnprior.report.names import column
+from attnprior.source import code_files
+from attnprior.workflow import graph
+
+CURVES = {"validation top-1 accuracy": "val_top1", "validation loss (nats)": "val_loss"}
+
+
+def study_stages(params: dict) -> dict:
+    """Return the DVC stages `study-…` of the active studies.
+
+    They are written out, since a DVC template cannot list a varying number of dependencies.
+    """
+    stages = {}
+    code = sorted({f for rule in ("compare", "draw", "report") for f in code_files(rule)})
+    for study in params["active"]:
+        out = f"results/{study}"
+        made = graph.TABLE_FILES + graph.DRAW_FILES + graph.REPORT_FILES
+        impulse = graph.study_impulse(params, study)
+        sources = [arm.directory for arm in graph.study_arms(params, study)] + (
+            [f"fits/{impulse[1]}"] if impulse else []
+        )
+        stages[f"study-{study}"] = {
+            "cmd": f"attnprior make compare draw report -- {out}/metrics.json {out}/report.html",
+            "deps": sources + code,
+            "params": [f"studies.{study}"],
+            "outs": [f"{out}/{name}" for name in made if name != "metrics.json"],
+            "metrics": [{f"{out}/metrics.json": {"cache": False}}],
+        }
+    return stages
+
+
+def study_plots(params: dict) -> list[dict]:
+    """Return what `dvc plots` shows of the active studies: accuracy, learning curves, confusion matrices."""
+    plots: list[dict] = []
+    for study in params["active"]:
+        out, datasets = f"results/{study}", params["studies"][study]["datasets"]
+        bars = {"template": "bar_horizontal_sorted", "x": "top1_mean", "y": {f"{out}/table.csv": "arm"}}
+        bars |= {"x_label": "test top-1 accuracy, mean over seeds", "y_label": "arm"}
+        plots.append({f"{study}: test accuracy by arm": bars})
+        for label, name in CURVES.items():
+            for panel, arms in _panel_columns(params, study).items():
+                curve = {"template": "linear", "x": "epoch", "y": {f"{out}/figures/{name}.csv": arms}}
+                curve |= {"x_label": "epoch", "y_label": f"{label}, mean over seeds"}
+                plots.append({f"{study}: {label} by epoch, panel {panel}": curve})
+        for arm in (column(datasets, a.dataset, a.student) for a in graph.study_arms(params, study)):
+            matrix = {"template": "confusion", "x": "actual", "y": {f"{out}/figures/confusion.csv": arm}}
+            matrix |= {"x_label": "true class", "y_label": f"class that {arm} gave"}
+            plots.append({f"{study}: confusion of {arm}, one seed": matrix})
+    return plots
+
+
+def _panel_columns(params: dict, study: str) -> dict[str, list[str]]:
+    """Return the columns of each panel on each data set; DVC has line patterns for few lines only."""
+    values = params["studies"][study]
+    return {
+        column(values["datasets"], dataset, name): [
+            column(values["datasets"], dataset, s) for s in [*panel["arms"], *panel["controls"]]
+        ]
+        for dataset in values["datasets"]
+        for name, panel in values["panels"].items()
+    }
