@@ -19,7 +19,7 @@ from attnprior.workflow.lock import RunLock, run_lock
 from attnprior.workflow.state import Hashes, stale_because
 
 POLL = 1.0  # seconds between looks at the running jobs
-RECORD_EVERY = 20.0  # seconds between records in dvc.lock
+RECORD_EVERY = 60.0  # seconds between records in dvc.lock
 
 
 def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> int:
