@@ -148,6 +148,7 @@ def test_clone_to_another_path_with_pull_and_sync_has_nothing_to_do(project, tmp
     assert clone.contents() == project.contents()
 
 
+@pytest.mark.slow
 def test_edit_after_clone_and_before_sync_reruns_only_what_changed(project, tmp_path):
     project.sh("git", "clone", "-q", str(project.root), str(tmp_path / "clone"))
     clone = Project(tmp_path / "clone")
@@ -217,6 +218,7 @@ def test_a_changed_source_file_reruns_the_stages_that_import_it(project):
     assert {s.split("@")[0] for s in project.dvc_changed()} >= {"arm"}
 
 
+@pytest.mark.slow
 def test_dropped_student_leaves_the_tables(project):
     panel = project.params()["studies"]["digits"]["panels"]["model_i"]
     panel["arms"].remove("impulse")
