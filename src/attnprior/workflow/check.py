@@ -1,7 +1,7 @@
 """Proof that the Snakefile, `dvc.yaml` and `workflow/arms.yaml` declare the same work."""
 
 import json
-from collections import defaultdict
+from collections import Counter
 from pathlib import PurePosixPath
 
 from attnprior.source import PREFIX
@@ -76,9 +76,7 @@ def _covered(path: str, declared: list[str]) -> bool:
 
 def summary(jobs: Graph, stages: Stages) -> str:
     """Return a line on how much was compared."""
-    by_rule: dict[str, int] = defaultdict(int)
-    for job in jobs.jobs:
-        by_rule[job.rule] += 1
+    by_rule = Counter(j.rule for j in jobs.jobs)
     code = {f for j in jobs.jobs for f in j.inputs if f.startswith(PREFIX)}
     counts = ", ".join(f"{n} {rule}" for rule, n in by_rule.items())
     stages_count = len(stages.names)

@@ -19,6 +19,7 @@ from attnprior.workflow.lock import RunLock, run_lock
 from attnprior.workflow.state import Hashes, stale_because
 
 POLL = 1.0  # seconds between looks at the running jobs
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 RECORD_EVERY = 60.0  # seconds between records in dvc.lock
 
 
@@ -37,7 +38,7 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
     dry = dry or bool({"-n", "--dry-run", "--dryrun"} & set(snakemake_args))
     new = [s for s in studies if s not in settings["active"]]
     if dry:
-        return _dry_run(studies, new)
+        return _dry_run(settings, studies, new)
     with run_lock() as lock:
         if new:
             activate(new)
@@ -47,13 +48,12 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
         return _run(settings, studies or settings["active"], snakemake_args, lock, begun)
 
 
-def _dry_run(studies: list[str], new: list[str]) -> int:
+def _dry_run(settings: dict, studies: list[str], new: list[str]) -> int:
     if new:
         raise UserError(
             f"params.yaml: study {new[0]!r} is not active;"
             f" `attnprior run {new[0]}` adds it, or list it under `active`"
         )
-    settings = params.load()
     with snakemake_graph(graph.targets(settings, studies or None)) as jobs:
         found = sync.reconcile(jobs, Hashes(), write=False)
     for job in found.planned:
@@ -151,9 +151,6 @@ def _forwarded(child: subprocess.Popen):
             signal.signal(number, handler)
 
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
 @dataclass
 class Progress:
     """The jobs of one run: which have finished, and what their time went into."""
@@ -236,7 +233,6 @@ def tracker():
         [sys.executable, "-m", "attnprior.workflow.tracking", "--follow"],
         stdin=subprocess.PIPE,
         env={**os.environ, **environment.job_environment(".")},
-        start_new_session=False,
     )
     try:
         yield

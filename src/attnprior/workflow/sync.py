@@ -1,6 +1,7 @@
 """Make Snakemake's records and the generated files say what the files on disk are."""
 
 import io
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,23 +38,21 @@ def reconcile(jobs: Graph, hashes: Hashes, *, write: bool = True) -> Reconciled:
     Snakemake would keep it (metadata that describes other files than those on disk).
     """
     stale = {j.key: why for j in jobs.jobs if (why := stale_because(j, hashes))}
-    adopted: list[Job] = []
+    adopted: dict[str, Job] = {}
     for job in jobs.jobs:
         # Below a job that Snakemake wants to repeat it has not judged: what follows is adopted as well.
-        follows = any(u in adopted for u in job.upstream)
+        follows = any(u.key in adopted for u in job.upstream)
         if job.key not in stale and (job.own_cause or not job.recorded or follows):
-            adopted.append(job)
-    distrusted = [j for j in jobs.jobs if j.key in stale and not j.own_cause and all(map(_exists, j.outputs))]
+            adopted[job.key] = job
+    distrusted = [
+        j for j in jobs.jobs if j.key in stale and not j.own_cause and all(map(os.path.exists, j.outputs))
+    ]
     if write:
-        for job in adopted:
+        for job in adopted.values():
             jobs.adopt(job)
         for job in distrusted:
             jobs.distrust(job)
-    return Reconciled(stale, downstream(jobs.jobs, set(stale)), adopted, distrusted)
-
-
-def _exists(path: str) -> bool:
-    return Path(path).exists()
+    return Reconciled(stale, downstream(jobs.jobs, set(stale)), list(adopted.values()), distrusted)
 
 
 def arms_text(params: dict) -> str:
@@ -80,22 +79,24 @@ def _code(rules: str) -> list[str]:
     return sorted({f for rule in rules.split(", ") for f in code_files(rule)})
 
 
-def generated(params: dict) -> dict[str, str]:
-    """Return {path: text} of the generated files."""
-    return {ARMS: arms_text(params), DVC: dvc_text(params, _read(DVC))}
+def _changed(params: dict) -> dict[str, str]:
+    """Return {path: new text} of the generated files that do not follow from `params`."""
+    dvc = _read(DVC)
+    files = {ARMS: (_read(ARMS), arms_text(params)), DVC: (dvc, dvc_text(params, dvc))}
+    return {path: new for path, (present, new) in files.items() if new != present}
 
 
 def write_generated(params: dict) -> list[str]:
     """Write the generated files that changed, and return their names."""
-    changed = [(p, text) for p, text in generated(params).items() if _read(p) != text]
-    for path, text in changed:
+    changed = _changed(params)
+    for path, text in changed.items():
         write_text(path, text)
-    return [p for p, _ in changed]
+    return list(changed)
 
 
 def outdated(params: dict) -> list[str]:
     """Return the generated files that do not follow from `params`."""
-    return [p for p, text in generated(params).items() if _read(p) != text]
+    return list(_changed(params))
 
 
 def _read(path: str) -> str:
