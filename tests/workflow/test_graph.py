@@ -39,16 +39,16 @@ def test_studies_share_arms_and_their_seeds_are_joined(params):
     params["studies"]["other"] = other
     params["active"] = ["digits", "other"]
     arms = {a.key: a.seeds for a in graph.all_arms(params)}
-    assert len(arms) == 13
+    assert len(arms) == 14
     assert set(arms.values()) == {(0, 1, 2, 3, 4, 7)}
-    assert [a.seeds for a in graph.study_arms(params, "other")] == [(3, 7)] * 13
+    assert [a.seeds for a in graph.study_arms(params, "other")] == [(3, 7)] * 14
 
 
 def test_targets_name_every_artifact_once(params):
     files = graph.targets(params)
     assert len(files) == len(set(files))
     records = [f for f in files if f.endswith("run.json")]
-    assert len(records) == 154  # one for each job
+    assert len(records) == 164  # one for each job
     assert "runs/digits/vit_distil/seed4/predictions.safetensors" in files
 
 
@@ -66,7 +66,7 @@ def test_figures_show_the_maps_of_the_first_arm_with_an_impulse_fit(params):
 def test_tables_of_a_study_list_its_runs_only(params):
     params["studies"]["digits"]["panels"]["vit"]["arms"] = ["vit_random"]
     runs = graph.study_runs(params, "digits", "metrics.json")
-    assert len(runs) == 10 * 5
+    assert len(runs) == 11 * 5
     assert not any("vit_copy" in r for r in runs)
 
 

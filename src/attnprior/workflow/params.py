@@ -7,6 +7,7 @@ from attnprior import config
 from attnprior.errors import UserError, nearest, one_line
 from attnprior.files import canonical_json
 from attnprior.models.checks import validate_fit, validate_model, validate_teacher, validate_transfer
+from attnprior.workflow.counts import check_counts
 
 PARAMS = "params.yaml"
 SCHEMA = "workflow/schemas/params.schema.yaml"
@@ -62,6 +63,7 @@ def validate(params: dict, schema: dict) -> None:
     for name in params["active"]:
         _known(params, "studies", name, "active")
     _check_teacher_seeds(params)
+    check_counts(params)
 
 
 def check_study(params: dict, name: str) -> None:
