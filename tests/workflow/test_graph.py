@@ -33,6 +33,30 @@ def test_a_study_can_fix_one_teacher_for_all_seeds(params):
     assert set(map(tuple, graph.teacher_seeds(params).values())) == {(2,)}
 
 
+def test_a_study_that_is_not_active_has_its_own_teacher_seed_but_an_active_one_comes_first(params):
+    params["studies"]["digits_labels"]["teacher_seed"] = 3
+    assert graph.source_seed(params, "digits_1400", "copy", 0) == 3
+    params["studies"]["digits_labels"]["datasets"] = ["digits"]
+    assert graph.source_seed(params, "digits", "copy", 0) == 0
+    assert graph.source_seed(params, "digits", "copy_50", 0) == 3
+
+
+def test_figures_and_page_depend_on_the_settings_of_their_students(params):
+    keys = dvc_studies.study_stages(params)["study-digits"]["params"]
+    assert keys[0] == "studies.digits" and "students.permuted_labels" in keys
+    assert "students.copy_50" not in keys and len(keys) == 15
+
+
+def test_dvc_plots_label_budgets_where_a_study_has_them(params):
+    title = "test accuracy by number of labels"
+    assert not any(title in name for plot in dvc_studies.study_plots(params) for name in plot)
+    params["active"] = ["digits_labels"]
+    (plot,) = [p for p in dvc_studies.study_plots(params) if f"digits_labels: {title}" in p]
+    (values,) = plot.values()
+    (families,) = values["y"].values()
+    assert families == ["random", "mimetic", "impulse", "finetune", "copy", "distil"]
+
+
 def test_studies_share_arms_and_their_seeds_are_joined(params):
     other = copy.deepcopy(params["studies"]["digits"])
     other["seeds"] = [3, 7]
