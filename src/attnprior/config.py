@@ -144,6 +144,7 @@ class Student:
     recipe: str
     overrides: dict[str, Any]  # recipe keys that differ for this student
     labels: int
+    permute_labels: bool  # control: the training labels are shuffled once, val and test stay true
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,50 @@ def test_a_worse_arm_falls_behind():
     rows = [arm("random", 0.7), arm("other", 0.3, "control")]
     pairs = [comparison("other", difference=-0.4, low=-0.5, high=-0.3)]
     assert findings(rows, pairs, "random", 0.95) == [
-        "other falls behind random by 40.0 points (95 % interval 30.0 to 50.0)."
+        "Control other falls behind random by 40.0 points (95 % interval 30.0 to 50.0)."
     ]
+
+
+def test_controls_are_told_after_the_arms_and_as_controls():
+    rows = [arm("random", 0.7), arm("impulse", 0.7), *(arm(f"c{i}", 0.9, "control") for i in range(3))]
+    pairs = [comparison("c0"), comparison("c1", low=-0.1), comparison("c2", p=0.5)]
+    pairs += [comparison("impulse", low=-0.1)]
+    assert findings(rows, pairs, "random", 0.95)[-3:] == [
+        "No difference to random is shown for: impulse.",
+        "Control c0 beats random by 10.0 points (95 % interval 5.0 to 15.0).",
+        "No difference to random is shown for: the controls c1, c2.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "ending"),
+    [
+        (
+            (0.09, 0.12),
+            "(95 % interval 9.0 to 12.0); chance, one of 10 classes, is 10.0 %,"
+            " inside the interval, as it should be.",
+        ),
+        (
+            (0.11, 0.12),
+            "10.0 %, outside the interval: the accuracy is above chance, which asks for an explanation.",
+        ),
+        ((0.05, 0.07), "the accuracy is below chance, which asks for an explanation."),
+        ((None, None), "(no interval, all seeds are equal); chance, one of 10 classes, is 10.0 %."),
+    ],
+)
+def test_permuted_labels_are_held_against_chance(limits, ending):
+    control = arm("shuffled", 0.105, "control") | dict(zip(("top1_low", "top1_high"), limits, strict=True))
+    pairs = [comparison("shuffled", difference=-0.6, low=-0.7, high=-0.5)]
+    said = findings([arm("random", 0.7), control], pairs, "random", 0.95, ["shuffled"], 10)[-1]
+    assert said.startswith("shuffled was trained on permuted labels: 10.5 % test accuracy (")
+    assert said.endswith(ending)
+
+
+def test_one_seed_on_permuted_labels_has_chance_but_no_interval():
+    control = arm("shuffled", 0.105, "control", 1) | {"top1_low": None, "top1_high": None}
+    rows = [arm("random", 0.7, seeds=1), control]
+    _, said = findings(rows, [comparison("shuffled")], "random", 0.95, ["shuffled"], 4)
+    assert said.endswith("(one seed: no interval, no test); chance, one of 4 classes, is 25.0 %.")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +109,7 @@ def test_what_any_measure_leaves_open_is_not_shown(changes):
 def test_one_seed_shows_nothing():
     rows = [arm("random", 0.7, seeds=1), arm("impulse", 0.8, seeds=1)]
     (told,) = findings(rows, [comparison("impulse")], "random", 0.95)
-    assert told.startswith("Highest test accuracy: impulse, 80.0 %. One seed shows no difference")
+    assert told == "Highest test accuracy: impulse, 80.0 %. One seed: no interval, no test."
 
 
 def test_a_single_arm_compares_nothing():

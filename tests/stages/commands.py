@@ -85,6 +85,7 @@ def student(source="random", transfer=NONE, **init):
         "recipe": "r",
         "overrides": {},
         "labels": 60,
+        "permute_labels": False,
     }
 
 

@@ -14,7 +14,7 @@ from attnprior.stages import evaluate
 from tests.stages import commands
 
 CLASSES = ["nought", "one", "two", "three"]
-FIGURES = ("accuracy", "curves", "impulse", "confusion")
+FIGURES = ("accuracy", "labels", "curves", "impulse", "confusion")
 LEVEL = {
     "random": 0.0,
     "mimetic": 0.2,
@@ -22,6 +22,14 @@ LEVEL = {
     "copy_other": -0.5,
     "vit_random": 0.0,
     "vit_copy": 1.0,
+    "permuted": -1.0,
+    "random_50": -0.2,
+    "random_1400": 2.0,
+    "copy_50": 1.0,
+    "copy": 1.5,
+    "copy_1400": 2.0,
+    "vit_copy_50": -0.2,
+    "vit_copy_1400": 2.0,
 }
 
 
@@ -48,6 +56,37 @@ def study(seeds=(0, 1, 2), **changes) -> dict:
         },
     }
     return {**made, **changes}
+
+
+def labels_study(seeds=(0, 1, 2)) -> dict:
+    """A study of three families over three numbers of labels, and a control on permuted labels."""
+    panels = {
+        f"labels_{n}": {
+            "title": f"{n} labels",
+            "baseline": names[0],
+            "arms": names,
+            "controls": ["permuted"] if n == 200 else [],
+        }
+        for n, names in {
+            50: ["random_50", "copy_50", "vit_copy_50"],
+            200: ["random", "copy", "vit_copy"],
+            1400: ["random_1400", "copy_1400", "vit_copy_1400"],
+        }.items()
+    }
+    return study(seeds, panels=panels)
+
+
+def params(made: dict) -> dict:
+    """Return what the rules of figures and page hand over: the study and the settings of its students."""
+    return {"studies.digits": made} | {f"students.{s}": settings(s) for s in students(made)}
+
+
+def settings(student: str) -> dict:
+    """Return settings that differ between families; a number at the end of the name is that of labels."""
+    family, _, end = student.rpartition("_")
+    if not end.isdigit():
+        family, end = student, "200"
+    return {"init": {"source": family}, "labels": int(end), "permute_labels": family == "permuted"}
 
 
 def students(made: dict) -> list[str]:

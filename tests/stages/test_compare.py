@@ -152,7 +152,7 @@ def test_markdown_names_protocol_n_and_units(project):
     assert "test measured once after the last epoch; validation for monitoring only" in text
     assert "60 test images" in text
     assert "n = 3 seeds" in text
-    assert "one teacher" not in text.lower()
+    assert "Teacher and fit seed = student seed, so spread and intervals include" in text
     line = next(x for x in text.splitlines() if x.startswith("| impulse |"))
     values = accuracies("impulse")
     assert f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f} (3)" in line
@@ -192,7 +192,7 @@ def test_one_seed_gives_tables_without_intervals(project):
     assert row["difference"] != ""
     assert {r["bootstrap_low"] for r in rows("results/digits/comparisons.csv")} == {""}
     text = (project / "results/digits/table.md").read_text()
-    assert "no spread, no interval" in text
+    assert "one seed: no interval, no test (n = 1)" in text
     assert "±" not in text.partition("Protocol")[0]
 
 

@@ -42,7 +42,7 @@ def finished(drawn, monkeypatch):
 def make(made, impulse=True):
     """Make runs and tables, and return the command line of the stage."""
     folders = [os.path.relpath(f) for f in fake_runs.make_runs(Path.cwd(), made)]
-    common = ["--params", json.dumps({"studies.digits": made}), "--threads", "1", "--study", "digits"]
+    common = ["--params", json.dumps(fake_runs.params(made)), "--threads", "1", "--study", "digits"]
     predictions = ["--predictions", *(f"{f}/predictions.safetensors" for f in folders)]
     argv = [*common, "--out-dir", "results/digits", "--run-json", "results/digits/run.json", *predictions]
     argv += ["--events", "logs/compare.jsonl", "--metrics", *(f"{f}/metrics.json" for f in folders)]
@@ -112,7 +112,8 @@ def test_captions_say_how_many_runs_and_how_they_were_measured(finished):
     assert "smallest to the largest seed" in found["curves"]
     assert "summed over 3 seeds" in found["confusion"]
     assert "softmax(gamma (1 - alpha)^2 P W_q W_k^T P^T)" in found["impulse"]
-    assert about["left_out"] == []
+    assert about["left_out"] == ["labels"]
+    assert "Teacher and fit seed = student seed" in found["accuracy"]
     text = (OUT / "captions.json").read_text()
     assert text.isascii()
     assert "\\" not in text
@@ -156,14 +157,39 @@ def test_curves_in_the_tables_are_means_over_seeds(finished):
 
 def test_a_study_without_an_impulse_arm_says_that_the_figure_is_left_out(project):
     assert draw.main(make(fake_runs.study(), impulse=False)) == 0
-    assert json.loads((OUT / "captions.json").read_text())["left_out"] == ["impulse"]
+    assert json.loads((OUT / "captions.json").read_text())["left_out"] == ["labels", "impulse"]
     assert "no student of this study starts from an impulse fit" in captions()["impulse"]
 
 
 def test_one_seed_is_drawn_without_interval_or_band_and_says_so(project):
     assert draw.main(make(fake_runs.study(seeds=(0,)), impulse=False)) == 0
-    assert "no interval can be given" in captions()["accuracy"]
-    assert "there is no band" in captions()["curves"]
+    for name in ("accuracy", "curves"):
+        assert "One seed: no interval, no test" in captions()[name]
+
+
+def test_label_budgets_are_a_line_per_family_whose_values_stand_in_labels_csv(project):
+    assert draw.main(make(fake_runs.labels_study(), impulse=False)) == 0
+    assert "labels" not in json.loads((OUT / "captions.json").read_text())["left_out"]
+    said = captions()["labels"]
+    assert "random, copy, vit_copy" in said
+    assert "95 % Student t intervals" in said
+    header, *rows = csv.reader((OUT / "labels.csv").read_text().splitlines())
+    assert header == ["labels", "random", "copy", "vit_copy"]
+    assert [r[0] for r in rows] == ["50", "200", "1400"]
+    with open("results/digits/table.csv", newline="") as f:
+        means = {r["arm"]: r["top1_mean"] for r in csv.DictReader(f)}
+    assert rows[1][1:] == [means["random"], means["copy"], means["vit_copy"]]
+    assert rows[2][2] == means["copy_1400"]
+
+
+def test_one_seed_of_label_budgets_says_so(project):
+    assert draw.main(make(fake_runs.labels_study(seeds=(3,)), impulse=False)) == 0
+    assert "One seed: no interval, no test" in captions()["labels"]
+
+
+def test_a_study_without_label_budgets_says_that_the_figure_is_left_out(finished):
+    assert "no arms of this study differ in their number of labels alone" in captions()["labels"]
+    assert (OUT / "labels.csv").read_text() == "labels\n"
 
 
 def test_without_a_validation_split_the_curves_are_left_out(project):

@@ -22,7 +22,7 @@ def project(tmp_path, monkeypatch):
 
 def make(made):
     folders = [os.path.relpath(f) for f in fake_runs.make_runs(Path.cwd(), made)]
-    params = json.dumps({"studies.digits": made})
+    params = json.dumps(fake_runs.params(made))
     common = ["--params", params, "--threads", "1", "--study", "digits"]
     argv = [*common, "--out-dir", "results/digits", "--run-json", "results/digits/run.json"]
     argv += [
@@ -32,7 +32,8 @@ def make(made):
         *(f"{f}/metrics.json" for f in folders),
     ]
     assert compare.main([*argv, "--predictions", *(f"{f}/predictions.safetensors" for f in folders)]) == 0
-    fake_runs.write_figures(Path("results/digits/figures"))
+    left_out = ("impulse",) if "labels_50" in made["panels"] else ("impulse", "labels")
+    fake_runs.write_figures(Path("results/digits/figures"), left_out)
     return [
         *common,
         *("--tables-dir", "results/digits", "--output", "results/digits/report.html"),
@@ -73,7 +74,9 @@ def test_the_page_says_what_is_shown_how_it_was_measured_and_where_it_ran(projec
     assert "Where should attention come from?" in out.text
     assert "Model I_1 & 100 %: Highest mean test accuracy: impulse" in out.text
     assert re.search(r"impulse beats random by [\d.]+ points \(95 % interval [\d.]+ to [\d.]+\)", out.text)
-    assert "No difference to random is shown for: mimetic, copy_other" in out.text
+    assert "No difference to random is shown for: mimetic." in out.text
+    assert "No difference to random is shown for: the control copy_other." in out.text
+    assert "Teacher and fit seed = student seed" in out.text
     assert "test measured once after the last epoch" in out.text
     assert "training GFLOP" in out.text
     assert "Provenance" in out.text
@@ -180,8 +183,29 @@ def test_all_but_the_provenance_is_the_same_on_another_machine(project):
 def test_one_seed_makes_a_page_that_claims_nothing(project):
     assert report.main(make(fake_runs.study(seeds=(0,)))) == 0
     text = Outline(page()).text
-    assert "One seed shows no difference" in text
+    assert "One seed: no interval, no test." in text
+    assert "one seed: no interval, no test (n = 1)." in text
     assert " beats " not in text
+
+
+def test_a_study_of_label_budgets_leads_with_its_figure_and_a_sentence_per_family(project):
+    assert report.main(make(fake_runs.labels_study(seeds=(0, 1)))) == 0
+    text = page()
+    order = [
+        text.index(t) for t in ("Largest number of labels", "Title labels", "By number of labels", "<table")
+    ]
+    assert order == sorted(order) and text.index("Title accuracy") > order[-1]
+    assert "vit_copy: no difference to random is shown" in text
+    assert "permuted was trained on permuted labels" in text and "one of 4 classes, is 25.0 %" in text
+
+
+def test_one_seed_and_panels_of_a_baseline_alone_still_make_a_page(project):
+    made = fake_runs.labels_study(seeds=(0,))
+    made["panels"]["alone"] = {"title": "Alone", "baseline": "mimetic", "arms": ["mimetic"], "controls": []}
+    assert report.main(make(made)) == 0
+    text = Outline(page()).text
+    assert "One seed: no interval, no test; no difference is shown at any number of labels." in text
+    assert "mimetic is the only arm: nothing is compared." in text
 
 
 def test_the_record_names_tables_and_runs_as_inputs(project):
@@ -197,12 +221,13 @@ def test_the_record_names_tables_and_runs_as_inputs(project):
             "figures/confusion.svg",
             "figures/curves.svg",
             "figures/impulse.svg",
+            "figures/labels.svg",
             "metrics.json",
             "results.csv",
             "table.csv",
         )
     ]
-    assert len(data) == 9 + 6 * 2 * 2
+    assert len(data) == 10 + 6 * 2 * 2
 
 
 def test_a_missing_table_is_a_one_line_error(project, capsys):
@@ -236,9 +261,9 @@ def test_a_thousand_runs_are_a_page_of_a_few_megabytes_in_seconds(project):
     figures = [
         {"name": "a", "title": "", "caption": "", "left_out": True, "svg": '<svg viewBox="0 0 9 9"></svg>'}
     ]
-    text = report.render(
-        study, *rows, dict.fromkeys(paths, record), dict.fromkeys(paths, curve), figures, "results/digits"
-    )
+    records, curves = dict.fromkeys(paths, record), dict.fromkeys(paths, curve)
+    students = {s: fake_runs.settings(s) for s in fake_runs.students(made)}
+    text = report.render(study, *rows, records, curves, figures, "results/digits", students)
     assert time.perf_counter() - begin < 20
     assert len(text) < 9_000_000
     assert text.count("<li data-") == 1000

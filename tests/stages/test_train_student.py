@@ -5,6 +5,7 @@ import torch
 from attnprior import files
 from attnprior.config import Model
 from attnprior.data import datasets
+from attnprior.errors import UserError
 from attnprior.models.vit import ViT
 from attnprior.stages import pretrain_teacher, train_student
 from tests import processes
@@ -166,3 +167,27 @@ def test_training_imports_no_package_that_costs_seconds(project):
     (project / "teachers").unlink()
     assert pretrain_teacher.main(commands.teacher("mae")) == 0
     assert processes.output(code).splitlines()[-1] == "found"
+
+
+def test_permuted_labels_keep_images_and_class_counts_and_depend_on_the_seed(project, monkeypatch):
+    seen = {}
+
+    def spy(model, objective, shifted, labels, recipe, seed, checkpoint, **rest):
+        seen[seed, recipe.epochs] = (shifted.plain().clone(), labels.clone(), rest["evaluate"]())
+        raise UserError("seen")
+
+    monkeypatch.setattr("attnprior.train.students.train", spy)
+    for seed, epochs, permute in ((0, 1, False), (0, 2, True), (0, 3, True), (1, 2, True)):
+        changes = {"permute_labels": permute, "overrides": {"epochs": epochs}}
+        assert train_student.main(commands.train("plain", seed, **changes)) == 1
+    (images, true, measured), (own, one, val), (_, again, _), (_, other, _) = seen.values()
+    assert torch.equal(images, own) and val == measured  # the same untrained network, true validation labels
+    assert not torch.equal(one, true) and torch.equal(one.sort().values, true.sort().values)
+    assert torch.equal(one, again) and not torch.equal(one, other)
+
+
+def test_permuted_labels_leave_validation_and_test_labels_true(project):
+    assert train_student.main(commands.train("plain", permute_labels=True)) == 0
+    found, _ = files.load_tensors(f"{folder('plain')}/predictions.safetensors", "numpy")
+    data = datasets.load("data/digits.safetensors")
+    np.testing.assert_array_equal(found["labels"], data.labels[found["index"]])

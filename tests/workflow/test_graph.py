@@ -33,22 +33,46 @@ def test_a_study_can_fix_one_teacher_for_all_seeds(params):
     assert set(map(tuple, graph.teacher_seeds(params).values())) == {(2,)}
 
 
+def test_a_study_that_is_not_active_has_its_own_teacher_seed_but_an_active_one_comes_first(params):
+    params["studies"]["digits_labels"]["teacher_seed"] = 3
+    assert graph.source_seed(params, "digits_1400", "copy", 0) == 3
+    params["studies"]["digits_labels"]["datasets"] = ["digits"]
+    assert graph.source_seed(params, "digits", "copy", 0) == 0
+    assert graph.source_seed(params, "digits", "copy_50", 0) == 3
+
+
+def test_figures_and_page_depend_on_the_settings_of_their_students(params):
+    keys = dvc_studies.study_stages(params)["study-digits"]["params"]
+    assert keys[0] == "studies.digits" and "students.permuted_labels" in keys
+    assert "students.copy_50" not in keys and len(keys) == 15
+
+
+def test_dvc_plots_label_budgets_where_a_study_has_them(params):
+    title = "test accuracy by number of labels"
+    assert not any(title in name for plot in dvc_studies.study_plots(params) for name in plot)
+    params["active"] = ["digits_labels"]
+    (plot,) = [p for p in dvc_studies.study_plots(params) if f"digits_labels: {title}" in p]
+    (values,) = plot.values()
+    (families,) = values["y"].values()
+    assert families == ["random", "mimetic", "impulse", "finetune", "copy", "distil"]
+
+
 def test_studies_share_arms_and_their_seeds_are_joined(params):
     other = copy.deepcopy(params["studies"]["digits"])
     other["seeds"] = [3, 7]
     params["studies"]["other"] = other
     params["active"] = ["digits", "other"]
     arms = {a.key: a.seeds for a in graph.all_arms(params)}
-    assert len(arms) == 13
+    assert len(arms) == 14
     assert set(arms.values()) == {(0, 1, 2, 3, 4, 7)}
-    assert [a.seeds for a in graph.study_arms(params, "other")] == [(3, 7)] * 13
+    assert [a.seeds for a in graph.study_arms(params, "other")] == [(3, 7)] * 14
 
 
 def test_targets_name_every_artifact_once(params):
     files = graph.targets(params)
     assert len(files) == len(set(files))
     records = [f for f in files if f.endswith("run.json")]
-    assert len(records) == 154  # one for each job
+    assert len(records) == 164  # one for each job
     assert "runs/digits/vit_distil/seed4/predictions.safetensors" in files
 
 
@@ -66,7 +90,7 @@ def test_figures_show_the_maps_of_the_first_arm_with_an_impulse_fit(params):
 def test_tables_of_a_study_list_its_runs_only(params):
     params["studies"]["digits"]["panels"]["vit"]["arms"] = ["vit_random"]
     runs = graph.study_runs(params, "digits", "metrics.json")
-    assert len(runs) == 10 * 5
+    assert len(runs) == 11 * 5
     assert not any("vit_copy" in r for r in runs)
 
 

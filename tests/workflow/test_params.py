@@ -9,7 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnprior.data import datasets
 from attnprior.errors import UserError
+from attnprior.workflow import counts
 from attnprior.workflow import params as settings
 from tests.workflow.project import ROOT
 
@@ -124,6 +126,21 @@ def test_the_shipped_settings_are_valid():
             30,
             ["teachers.mae_model_i.decoder.num_heads: 4", "embed_dim 30"],
         ),
+        ("students.copy.permute_labels", 1, ["students.copy.permute_labels is 1", "boolean"]),
+        (
+            "students.copy.labels",
+            1201,
+            ["students.copy.labels is 1201", "10 (one per class) to 1200", "digits"],
+        ),
+        ("students.copy.labels", 9, ["students.copy.labels is 9", "10 (one per class) to 1200"]),
+        (
+            "students.copy_1400.labels",
+            1401,
+            ["students.copy_1400.labels is 1401", "to 1400", "'digits_1400'"],
+        ),
+        ("teachers.mae_vit.probe.labels", 1201, ["teachers.mae_vit.probe.labels is 1201", "to 1200"]),
+        ("datasets.digits.test", 1700, ["datasets.digits: val 97 and test 1700", "1797 images", "lower"]),
+        ("datasets.digits.val", 1200, ["students.random.labels is 200", "to 97 (training images of digits)"]),
     ],
 )
 def test_wrong_value_is_named_with_what_is_allowed(key, value, parts):
@@ -134,10 +151,30 @@ def test_wrong_value_is_named_with_what_is_allowed(key, value, parts):
 
 
 @pytest.mark.parametrize(
-    "key", ["compute", "recipes.mae.lr", "students.copy.transfer.layers", "fits.impulse3.steps"]
+    "key",
+    [
+        "compute",
+        "recipes.mae.lr",
+        "students.copy.transfer.layers",
+        "fits.impulse3.steps",
+        "students.copy_50.permute_labels",
+    ],
 )
 def test_missing_key_is_named(key):
     assert f"missing key {key}" in complaint(drop(key))
+
+
+def test_as_many_labels_as_training_images_are_allowed_and_students_of_no_study_are_not_judged():
+    params = copy.deepcopy(shipped())
+    put("students.copy.labels", 1200)(params)
+    params["students"]["apart"] = params["students"]["random"] | {"labels": 5000}
+    settings.validate(params, SCHEMA)
+
+
+def test_the_known_sizes_of_sources_are_true():
+    assert set(counts.IMAGES) == set(datasets.SOURCES)
+    for source, size in counts.IMAGES.items():
+        assert len(datasets.SOURCES[source]()[1]) == size
 
 
 def test_studies_that_share_an_arm_must_agree_on_the_teacher_seed():

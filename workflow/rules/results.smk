@@ -79,6 +79,13 @@ rule draw:
             labels={"what": "Accuracy"},
             caption="../report/accuracy.rst",
         ),
+        labels=report(
+            "results/{study}/figures/labels.svg",
+            category="{study}",
+            subcategory="Figures",
+            labels={"what": "Label budgets"},
+            caption="../report/labels.rst",
+        ),
         curves=report(
             "results/{study}/figures/curves.svg",
             category="{study}",
@@ -104,7 +111,7 @@ rule draw:
         captions="results/{study}/figures/captions.json",
         plots=expand(
             "results/{{study}}/figures/{name}.csv",
-            name=("val_top1", "val_loss", "confusion"),
+            name=("val_top1", "val_loss", "labels", "confusion"),
         ),
         run="results/{study}/draw.run.json",
     log:
@@ -120,7 +127,9 @@ rule draw:
         runtime=30,
         gpu=0,
     params:
-        json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
+        json=lambda wildcards: settings.settings(
+            config, *graph.study_keys(config, wildcards.study)
+        ),
     message:
         "Drawing the figures of study {wildcards.study}"
     shell:
@@ -166,7 +175,9 @@ rule report:
         runtime=30,
         gpu=0,
     params:
-        json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
+        json=lambda wildcards: settings.settings(
+            config, *graph.study_keys(config, wildcards.study)
+        ),
     message:
         "Writing the report of study {wildcards.study}"
     shell:

@@ -13,12 +13,14 @@ from attnprior.analysis.history import CURVES, course
 from attnprior.analysis.panels import Key, Row, members
 from attnprior.config import Panel, Study
 from attnprior.report import style
+from attnprior.report.words import ONE_SEED, teachers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLES = {
     "accuracy": "Test accuracy by arm",
+    "labels": "Test accuracy over the number of labels",
     "curves": "Learning curves",
     "impulse": "Impulse maps before and after training",
     "confusion": "Confusion matrices",
@@ -112,7 +114,7 @@ def accuracy(study: Study, table: Sequence[Row], tidy: Sequence[Row]) -> Drawn:
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
         axes.set_title(title)
-    all_axes[-1].set_xlabel("test top-1 accuracy (%)")
+    all_axes[-1].set_xlabel("test top-1 accuracy (%)" + (f"\n{ONE_SEED}" if seeds == 1 else ""))
     if seeds > 1:
         spread = (
             f"Open circles are the {seeds} seeds, filled marks their mean (number at the right), bars the"
@@ -120,7 +122,7 @@ def accuracy(study: Study, table: Sequence[Row], tidy: Sequence[Row]) -> Drawn:
             " are equal)."
         )
     else:
-        spread = "One seed: no mean over seeds and no interval can be given."
+        spread = f"{ONE_SEED.capitalize()}; marks are single runs."
     return Drawn(figure, f"{spread} Crosses are controls. {protocol(study, tidy)}")
 
 
@@ -168,7 +170,7 @@ def curves(study: Study, histories: Mapping[Key, dict[str, np.ndarray]]) -> Draw
     return Drawn(
         figure,
         "Validation accuracy and loss after every epoch, by arm. "
-        f"{f'{band}.' if seeds > 1 else 'One seed: lines are single runs, there is no band.'}"
+        f"{f'{band}.' if seeds > 1 else f'{ONE_SEED.capitalize()}; lines are single runs without a band.'}"
         " Validation images are for watching only: nothing is chosen by them.",
     )
 
@@ -181,12 +183,7 @@ def protocol(study: Study, tidy: Sequence[Row]) -> str:
     """Return the sentences on how the test images were measured."""
     sizes = {r["dataset"]: r["value"] for r in tidy if r["split"] == "test" and r["metric"] == "n"}
     images = ", ".join(f"{n:g} test images of {d}" for d, n in sizes.items())
-    teacher = (
-        ""
-        if study.teacher_seed is None
-        else f" All seeds share the teacher and fit of seed {study.teacher_seed}."
-    )
-    return f"Protocol: {images}, measured once after the last epoch.{teacher}"
+    return f"Protocol: {images}, measured once after the last epoch. {teachers(study)}"
 
 
 def figure_of(width: float, height: float) -> "Figure":

@@ -1,9 +1,10 @@
 """Sentences that say what a study shows, and what it does not."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from attnprior.analysis.panels import Row
 from attnprior.report.tables import number
+from attnprior.report.words import ONE_SEED
 
 
 def pair(comparisons: Sequence[Row], arm: str, reference: str) -> Row:
@@ -32,24 +33,52 @@ def is_shown(row: Row, confidence: float) -> bool:
     return apart and row["p_holm"] is not None and row["p_holm"] < 1 - confidence
 
 
-def findings(rows: Sequence[Row], comparisons: Sequence[Row], baseline: str, confidence: float) -> list[str]:
-    """Return the sentences of one panel: first its best arm, then each arm against the baseline."""
+def findings(
+    rows: Sequence[Row],
+    comparisons: Sequence[Row],
+    baseline: str,
+    confidence: float,
+    permuted: Collection[str] = (),
+    classes: int = 0,
+) -> list[str]:
+    """Return the sentences of one panel: its best arm, each arm against the baseline, then the controls.
+
+    `permuted` names the students that were trained on permuted labels: they are held against chance,
+    one of `classes`.
+    """
     arms = [r for r in rows if r["role"] == "arm"]
+    chance = [_chance(r, classes, confidence) for r in rows if r["arm"] in permuted]
     if not comparisons:
-        return [f"{baseline} is the only arm: nothing is compared."]
+        return [f"{baseline} is the only arm: nothing is compared.", *chance]
     if rows[0]["seeds"] == 1:
-        return [
-            f"Highest test accuracy: {_best(arms)}. One seed shows no difference: how much another seed would"
-            " change is unknown."
-        ]
+        return [f"Highest test accuracy: {_best(arms)}. {ONE_SEED.capitalize()}.", *chance]
     out = [_lead(arms, comparisons, confidence)] if len(arms) > 1 else []
-    against = [pair(comparisons, r["arm"], baseline) for r in rows if r["arm"] != baseline]
-    shown = [r for r in against if is_shown(r, confidence)]
-    out += [f"{_difference(r, confidence)}." for r in sorted(shown, key=lambda r: -r["difference"])]
-    unclear = [r["arm"] for r in against if r not in shown]
-    if unclear:
-        out.append(f"No difference to {baseline} is shown for: {', '.join(unclear)}.")
-    return out
+    for role, kind in (("arm", ""), ("control", "control ")):
+        own = [r["arm"] for r in rows if r["role"] == role and r["arm"] != baseline]
+        against = [pair(comparisons, a, baseline) for a in own]
+        shown = [r for r in against if is_shown(r, confidence)]
+        told = (f"{kind}{_difference(r, confidence)}." for r in sorted(shown, key=lambda r: -r["difference"]))
+        out += [t[:1].upper() + t[1:] if kind else t for t in told]
+        unclear = [r["arm"] for r in against if r not in shown]
+        if unclear:
+            whom = f"the control{'s' if len(unclear) > 1 else ''} " if kind else ""
+            out.append(f"No difference to {baseline} is shown for: {whom}{', '.join(unclear)}.")
+    return out + chance
+
+
+def _chance(row: Row, classes: int, confidence: float) -> str:
+    """Return how a student of permuted labels, which has nothing to learn, compares with guessing."""
+    text = f"{row['arm']} was trained on permuted labels: {number(100 * row['top1_mean'], 1)} % test accuracy"
+    level, low, high = 1 / classes, row["top1_low"], row["top1_high"]
+    chance = f"chance, one of {classes} classes, is {number(100 * level, 1)} %"
+    if low is None or high is None:
+        why = ONE_SEED if row["seeds"] == 1 else "no interval, all seeds are equal"
+        return f"{text} ({why}); {chance}."
+    text += f" ({100 * confidence:g} % interval {number(100 * low, 1)} to {number(100 * high, 1)}); {chance}"
+    if low <= level <= high:
+        return f"{text}, inside the interval, as it should be."
+    way = "below" if high < level else "above"
+    return f"{text}, outside the interval: the accuracy is {way} chance, which asks for an explanation."
 
 
 def _lead(arms: Sequence[Row], comparisons: Sequence[Row], confidence: float) -> str:

@@ -1,11 +1,13 @@
 """The page of a study: one HTML file that needs no network; its script is only for comfort."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnprior.analysis.families import study_families
 from attnprior.analysis.panels import Row, members
 from attnprior.analysis.stats import RESAMPLES
 from attnprior.config import Panel, Study
+from attnprior.report.budgets import budget_findings
 from attnprior.report.cards import cards
 from attnprior.report.findings import findings, is_shown
 from attnprior.report.script import SCRIPT, script_hash
@@ -34,16 +36,19 @@ def render(
     histories: dict,
     figures: Sequence[dict[str, Any]],
     folder: str,
+    students: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Return the page as HTML; `runs` maps paths to the content of the students' run.json.
 
     `table`, `comparisons` and `tidy` are the rows of table.csv, comparisons.csv and results.csv;
     `histories` holds the columns of history.csv by the same paths as `runs`; `figures` have name, title,
-    caption, left_out and the text of their SVG; `folder` is where the page will lie. All but the part
-    between the provenance comments is a function of rows, figures and study.
+    caption, left_out and the text of their SVG; `folder` is where the page will lie; `students` has the
+    settings of the study's students by name. All but the part between the provenance
+    comments is a function of rows, figures, students and study.
     """
     from jinja2 import Environment
 
+    permuted = [name for name, settings in students.items() if settings["permute_labels"]]
     panels: list[dict[str, Any]] = []
     for dataset in study.datasets:
         for name, panel in study.panels.items():
@@ -55,7 +60,9 @@ def render(
             panels.append(
                 {
                     "title": title,
-                    "findings": findings(own, pairs, panel.baseline, study.confidence),
+                    "findings": findings(
+                        own, pairs, panel.baseline, study.confidence, permuted, _classes(values)
+                    ),
                     "table": make_table("Test results by arm", panel.baseline, own, study.confidence),
                     "pairs": pair_table(pairs, study.confidence),
                     "seeds": seed_table(values, panel, study),
@@ -64,12 +71,16 @@ def render(
     sizes = {r["dataset"]: r["value"] for r in tidy if r["split"] == "test" and r["metric"] == "n"}
     foot = [*notes(study, sizes), SHOWN.format(1 - study.confidence), PAIRS]
     page = Environment(autoescape=True, keep_trailing_newline=True).from_string(PAGE)
-    headline = f"{panels[0]['title']}: {' '.join(panels[0]['findings'][:2])}"
+    budgets = budget_findings(study, study_families(study, students), comparisons)
+    headline = budgets[0] if budgets else f"{panels[0]['title']}: {' '.join(panels[0]['findings'][:2])}"
     drawn = [{**f, "svg": inline_svg(f["svg"], f["name"], f["title"])} for f in figures]
+    if budgets:  # the figure that shows the answer comes first
+        drawn.sort(key=lambda f: f["name"] != "labels")
     return page.render(
         title=study.title,
         headline=headline,
         figures=drawn,
+        budgets=budgets[1:],
         panels=panels,
         notes=foot,
         provenance=provenance(runs),
@@ -77,6 +88,11 @@ def render(
         script=SCRIPT,
         script_hash=script_hash(),
     )
+
+
+def _classes(tidy: Sequence[Row]) -> int:
+    """Return the number of classes of a panel's test images."""
+    return len({r["metric"] for r in tidy if str(r["metric"]).startswith("accuracy/")})
 
 
 def pair_table(comparisons: Sequence[Row], confidence: float) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 from attnprior.analysis.panels import PanelResult, Row
 from attnprior.config import Study
 from attnprior.errors import UserError, one_line
+from attnprior.report.words import ONE_SEED, teachers
 
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 TEX = {
@@ -110,19 +111,14 @@ def notes(study: Study, datasets: dict[str, int]) -> list[str]:
         " intervals over seeds, differences are paired by seed, p values are those of paired t tests with"
         " Holm's correction over the comparisons of a panel with its baseline."
         if seeds > 1
-        else "one seed (n = 1): no spread, no interval and no p value can be given."
+        else f"{ONE_SEED} (n = 1)."
     )
     out = [
         f"Protocol: test measured once after the last epoch; validation for monitoring only ({sizes}).",
         f"Numbers: {spread}",
         "Compute: training of one student, and of the teacher behind it, in GFLOP (a multiply-add counts 2).",
     ]
-    if study.teacher_seed is not None:
-        out.append(
-            f"One teacher: all student seeds share the teacher and the fit of seed {study.teacher_seed}, so"
-            " spread and intervals leave out how teachers differ."
-        )
-    return out
+    return [*out, teachers(study)]
 
 
 def markdown(tables: Sequence[Table], foot: Sequence[str]) -> str:

@@ -84,7 +84,7 @@ svg.figure { display: block; width: 100%; height: auto; }
 <p class="notes">{{ f.title }}. {{ f.caption }}</p>
 {%- else %}
 <figure>
-<div class="scroll wide{{ ' lead' if f.name == 'accuracy' }}" tabindex="0" role="group"
+<div class="scroll wide{{ ' lead' if f.name in ('accuracy', 'labels') }}" tabindex="0" role="group"
  aria-label="{{ f.title }}">
 {{- f.svg | safe }}</div>
 <figcaption><strong>{{ f.title }}.</strong> {{ f.caption }}</figcaption>
@@ -95,6 +95,16 @@ svg.figure { display: block; width: 100%; height: auto; }
 <h1>{{ title }}</h1>
 <p class="headline">{{ headline }}</p>
 {{- drawing(figures[0]) }}
+{%- if budgets %}
+<section>
+<h2>By number of labels</h2>
+<ul>
+{%- for sentence in budgets %}
+<li>{{ sentence }}</li>
+{%- endfor %}
+</ul>
+</section>
+{%- endif %}
 {%- for panel in panels %}
 <section>
 <h2>{{ panel.title }}</h2>

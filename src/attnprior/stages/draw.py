@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from attnprior.analysis import attention
+from attnprior.analysis.families import study_families
 from attnprior.analysis.history import CURVES, course, read_history
 from attnprior.analysis.panels import Key, expected_runs
 from attnprior.analysis.predictions import of_split, read_predictions
 from attnprior.config import Model, Study, build, build_study
 from attnprior.errors import UserError
 from attnprior.files import load_tensors, sha256, write_json, write_text
-from attnprior.report import figures, maps, style
+from attnprior.report import figures, labels, maps, style
 from attnprior.report.names import column
 from attnprior.report.tables import csv_text, read_csv
 from attnprior.stages.compare import identity, match_runs
@@ -116,15 +117,26 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
 
 
 def draw(
-    study: Study, tables: Path, predictions: dict[Key, Path], fit: str | None, weights: str | None, out: Path
+    study: Study,
+    students: dict[str, dict],
+    tables: Path,
+    predictions: dict[Key, Path],
+    fit: str | None,
+    weights: str | None,
+    out: Path,
 ) -> list[Path]:
-    """Write figures, captions.json and the tables behind DVC's plots to `out`, and return their paths."""
+    """Write figures, captions.json and the tables behind DVC's plots to `out`, and return their paths.
+
+    `students` has the settings of the study's students by name.
+    """
+    families = study_families(study, students)
     tidy, table = (read_csv(tables / name) for name in TABLES)
     histories = {k: read_history(p.with_name("history.csv")) for k, p in predictions.items()}
     counts, names, guesses = confusion_counts(study, predictions)
     with style.look():
         drawn = {
             "accuracy": figures.accuracy(study, table, tidy),
+            "labels": labels.budgets(study, families, table, tidy),
             "curves": figures.curves(study, histories),
             "impulse": impulse_figure(fit, weights) if fit and weights else figures.blank(NO_IMPULSE),
             "confusion": maps.confusion(study, tidy, counts, names),
@@ -141,6 +153,7 @@ def draw(
     write_json(out / "captions.json", about)
     columns = ["actual", *(column(study.datasets, d, a) for d, a in counts)]
     content = {f"{name}.csv": csv_text(*curve_rows(study, histories, name)) for name in CURVES}
+    content["labels.csv"] = csv_text(*labels.table(study, families, table))
     content["confusion.csv"] = csv_text(guesses, columns)
     for name, text in content.items():
         write_text(out / name, text)
@@ -156,7 +169,9 @@ def work(job: Job) -> dict:
     read = [*(f"{args.tables_dir}/{t}" for t in TABLES)]
     read += [p.with_name("history.csv").as_posix() for p in predictions.values()]
     job.inputs |= {path: sha256(path) for path in read}
-    written = draw(study, Path(args.tables_dir), predictions, args.fit, args.weights, Path(args.out_dir))
+    students = {k[1]: job.section(f"students.{k[1]}") for k in predictions}
+    out = Path(args.out_dir)
+    written = draw(study, students, Path(args.tables_dir), predictions, args.fit, args.weights, out)
     job.outputs += [p.as_posix() for p in written]
     return {}
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from attnprior.analysis.history import read_history
+from attnprior.analysis.panels import expected_runs
 from attnprior.config import build_study
 from attnprior.files import read_json, sha256, write_text
 from attnprior.report.page import render
@@ -11,7 +12,7 @@ from attnprior.report.tables import read_csv
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage("report", wildcards=("study",), inputs=("runs*",), outputs=("output",), options=("tables_dir",))
-FIGURES = ("accuracy", "curves", "impulse", "confusion")
+FIGURES = ("accuracy", "labels", "curves", "impulse", "confusion")
 TABLES = ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
 
 
@@ -39,7 +40,8 @@ def work(job: Job) -> dict:
     ]
     curves = {run: read_history(path) for run, path in histories.items()}
     out = Path(job.args.output)
-    page = render(study, table, comparisons, tidy, runs, curves, figures, out.parent.as_posix())
+    students = {arm: job.section(f"students.{arm}") for _, arm, _ in expected_runs(study)}
+    page = render(study, table, comparisons, tidy, runs, curves, figures, out.parent.as_posix(), students)
     write_text(out, page)
     return {}
 

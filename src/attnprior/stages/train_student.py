@@ -46,7 +46,7 @@ def work(job: Job) -> dict:
     with job.resume(Checkpoint) as checkpoint:
         network = build_network(student, model, recipe, seed, job.args.teacher, job.args.fit, name).to(device)
         begin, done = time.perf_counter(), checkpoint.epoch
-        rows, flops = train_network(network, data, chosen, recipe, seed, checkpoint, job.row)
+        rows, flops = train_network(network, data, chosen, student, recipe, seed, checkpoint, job.row)
         seen = len(chosen) * (len(rows) - done)
         job.images_per_second = round(seen / (time.perf_counter() - begin), 1)
         teacher = read_header(job.args.teacher)["flops"] if job.args.teacher else {}

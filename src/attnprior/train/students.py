@@ -17,6 +17,7 @@ from attnprior.init.mimetic import apply_mimetic
 from attnprior.models.checks import validate_transfer
 from attnprior.models.mae import load_pretrained, load_teacher_encoder
 from attnprior.models.vit import ViT, build_vit
+from attnprior.randomness import generator
 from attnprior.train.checkpoint import Checkpoint
 from attnprior.train.engine import train, training_flops
 from attnprior.train.supervised import Network, Supervised, measure
@@ -75,10 +76,17 @@ def _same_model(fitted: dict[str, Any], model: Model, path: str, where: str) -> 
             )
 
 
+def permuted(labels: Tensor, seed: int) -> Tensor:
+    """Return labels (n,) in an order drawn once per run: class counts stay, what labels say does not."""
+    order = torch.randperm(len(labels), generator=generator(seed, "permute_labels"))
+    return labels[order.to(labels.device)]
+
+
 def train_network(
     network: Network,
     data: Data,
     chosen,
+    settings: Student,
     recipe: Recipe,
     seed: int,
     checkpoint: Checkpoint,
@@ -86,21 +94,23 @@ def train_network(
 ) -> tuple[list[dict[str, Any]], float]:
     """Train on the training images `chosen` (n,) and return the history and the operations it takes.
 
-    Validation images are measured after every epoch, test images never.
+    Validation images are measured after every epoch, test images never. Where the settings permute
+    labels, it is those of the training images alone.
     """
     device = next(network.student.parameters()).device
     images, labels, _ = part(data, TRAIN, device)
     index = torch.from_numpy(chosen).to(device)
     shifted = Shifted(images[index], data.mean, data.std, recipe.shift)
+    own = permuted(labels[index], seed) if settings.permute_labels else labels[index]  # n
     val, val_labels, _ = part(data, VAL, device)
     val = normalise(val, data.mean, data.std)
     objective = Supervised(network, recipe, seed)
-    flops = training_flops(objective, shifted, labels[index], recipe, seed)
+    flops = training_flops(objective, shifted, own, recipe, seed)
     rows = train(
         network.student,
         objective,
         shifted,
-        labels[index],
+        own,
         recipe,
         seed,
         checkpoint,

@@ -1,5 +1,7 @@
 """The generated end of `dvc.yaml`: the stages of the active studies, and what DVC plots of them."""
 
+from attnprior.analysis.families import study_families
+from attnprior.config import build_study
 from attnprior.report.names import column
 from attnprior.source import code_files
 from attnprior.workflow import graph
@@ -24,7 +26,7 @@ def study_stages(params: dict) -> dict:
         stages[f"study-{study}"] = {
             "cmd": f"attnprior make compare draw report -- {out}/metrics.json {out}/report.html",
             "deps": sources + code,
-            "params": [f"studies.{study}"],
+            "params": graph.study_keys(params, study),
             "outs": [f"{out}/{name}" for name in made if name != "metrics.json"],
             "metrics": [{f"{out}/metrics.json": {"cache": False}}],
         }
@@ -44,6 +46,12 @@ def study_plots(params: dict) -> list[dict]:
                 curve = {"template": "linear", "x": "epoch", "y": {f"{out}/figures/{name}.csv": arms}}
                 curve |= {"x_label": "epoch", "y_label": f"{label}, mean over seeds"}
                 plots.append({f"{study}: {label} by epoch, panel {panel}": curve})
+        found = study_families(build_study(params["studies"][study], f"studies.{study}"), params["students"])
+        if found:
+            lines = [column(datasets, d, f.name) for d in datasets for f in found]
+            budget = {"template": "linear", "x": "labels", "y": {f"{out}/figures/labels.csv": lines}}
+            budget |= {"x_label": "labels", "y_label": "test top-1 accuracy, mean over seeds"}
+            plots.append({f"{study}: test accuracy by number of labels": budget})
         for arm in (column(datasets, a.dataset, a.student) for a in graph.study_arms(params, study)):
             matrix = {"template": "confusion", "x": "actual", "y": {f"{out}/figures/confusion.csv": arm}}
             matrix |= {"x_label": "true class", "y_label": f"class that {arm} gave"}

@@ -20,12 +20,13 @@ TABLE_FILES = (
     "metrics.json",
     "run.json",
 )
-FIGURES = ("accuracy", "curves", "impulse", "confusion")
+FIGURES = ("accuracy", "labels", "curves", "impulse", "confusion")
 FIGURE_FILES = (
     *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")),
     "captions.json",
     "val_top1.csv",
     "val_loss.csv",
+    "labels.csv",
     "confusion.csv",
 )
 DRAW_FILES = (*(f"figures/{name}" for name in FIGURE_FILES), "draw.run.json")
@@ -79,13 +80,14 @@ def all_arms(params: dict, studies=None) -> list[Arm]:
 
 
 def source_seed(params: dict, dataset: str, student: str, seed: int, studies=None) -> int:
-    """Return the seed of the teacher and fit that seed `seed` of an arm uses."""
-    for study in studies or params["active"]:
-        fixed = params["studies"][study]["teacher_seed"]
-        if fixed is not None and any(
-            (a.dataset, a.student) == (dataset, student) for a in study_arms(params, study)
-        ):
-            return fixed
+    """Return the seed of the teacher and fit that seed `seed` of an arm uses.
+
+    The first study that has the arm decides, the active ones before all others.
+    """
+    for study in studies or [*params["active"], *params["studies"]]:
+        if any((a.dataset, a.student) == (dataset, student) for a in study_arms(params, study)):
+            fixed = params["studies"][study]["teacher_seed"]
+            return seed if fixed is None else fixed
     return seed
 
 
@@ -197,6 +199,12 @@ def student_keys(params: dict, student: str) -> list[str]:
     """Return the dotted keys of `params.yaml` that the training of a student depends on."""
     values = params["students"][student]
     return ["compute", f"students.{student}", f"models.{values['model']}", f"recipes.{values['recipe']}"]
+
+
+def study_keys(params: dict, study: str) -> list[str]:
+    """Return the dotted keys of `params.yaml` that figures and page of a study depend on."""
+    students = dict.fromkeys(a.student for a in study_arms(params, study))
+    return [f"studies.{study}", *(f"students.{s}" for s in students)]
 
 
 def dvc_structure(params: dict) -> dict:

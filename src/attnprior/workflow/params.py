@@ -7,6 +7,7 @@ from attnprior import config
 from attnprior.errors import UserError, nearest, one_line
 from attnprior.files import canonical_json
 from attnprior.models.checks import validate_fit, validate_model, validate_teacher, validate_transfer
+from attnprior.workflow.counts import check_counts
 
 PARAMS = "params.yaml"
 SCHEMA = "workflow/schemas/params.schema.yaml"
@@ -61,7 +62,8 @@ def validate(params: dict, schema: dict) -> None:
         _check_study(params, name)
     for name in params["active"]:
         _known(params, "studies", name, "active")
-    _check_teacher_seeds(params)
+    check_teacher_seeds(params)
+    check_counts(params)
 
 
 def check_study(params: dict, name: str) -> None:
@@ -283,8 +285,12 @@ def _check_study(params, name):
             )
 
 
-def _check_teacher_seeds(params):
-    """An arm has one directory, so studies that share it must give it the same teachers."""
+def check_teacher_seeds(params):
+    """Check that active studies agree on the teacher seed of an arm they share: it has one directory.
+
+    Raises:
+        UserError: they do not.
+    """
     owner: dict[tuple[str, str], str] = {}
     for study in params["active"]:
         values = params["studies"][study]

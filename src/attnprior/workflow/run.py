@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attnprior.errors import UserError
 from attnprior.workflow import check, environment, graph, params, sync
 from attnprior.workflow.engines import Graph, Job, Stages, snakemake_graph
 from attnprior.workflow.lock import RunLock, run_lock
@@ -37,6 +36,9 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
         params.check_study(settings, study)
     dry = dry or bool({"-n", "--dry-run", "--dryrun"} & set(snakemake_args))
     new = [s for s in studies if s not in settings["active"]]
+    if new:  # judged before params.yaml changes
+        settings = {**settings, "active": [*settings["active"], *new]}
+        params.check_teacher_seeds(settings)
     if dry:
         return _dry_run(settings, studies, new)
     with run_lock() as lock:
@@ -49,10 +51,9 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
 
 
 def _dry_run(settings: dict, studies: list[str], new: list[str]) -> int:
-    if new:
-        raise UserError(
-            f"params.yaml: study {new[0]!r} is not active;"
-            f" `attnprior run {new[0]}` adds it, or list it under `active`"
+    for name in new:
+        print(
+            f"study {name!r} is not active yet: `attnprior run {name}` adds it to `active` in {params.PARAMS}"
         )
     with snakemake_graph(graph.targets(settings, studies or None)) as jobs:
         found = sync.reconcile(jobs, Hashes(), write=False)

@@ -1,0 +1,58 @@
+"""Numbers of images and labels, checked before any job runs where a source's size is known."""
+
+from attnprior.errors import UserError
+
+IMAGES = {"sklearn_digits": 1797}  # by source
+
+
+def check_counts(params: dict) -> None:
+    """Check that every data set leaves images to train on, and that no arm wants more labels than those.
+
+    What runs on a data set follows from the studies, active or not.
+
+    Raises:
+        UserError: names the key, its value and what is allowed.
+    """
+    for name in params["datasets"]:
+        training_images(params, name)
+    for study in params["studies"].values():
+        students = [s for panel in study["panels"].values() for s in [*panel["arms"], *panel["controls"]]]
+        for dataset in study["datasets"]:
+            count = training_images(params, dataset)
+            for student in dict.fromkeys(students):
+                values = params["students"][student]
+                _check(params, f"students.{student}.labels", values, values["model"], dataset, count)
+                for part in (values["init"], values["transfer"]):
+                    if "teacher" in part:
+                        where, teacher = f"teachers.{part['teacher']}.probe.labels", part["teacher"]
+                        found = params["teachers"][teacher]
+                        _check(params, where, found["probe"], found["model"], dataset, count)
+
+
+def training_images(params: dict, dataset: str) -> int | None:
+    """Return how many images of a data set are left to train on; None where its source's size is unknown.
+
+    Raises:
+        UserError: validation and test leave none.
+    """
+    values = params["datasets"][dataset]
+    images = IMAGES.get(values["source"])
+    if images is None:
+        return None
+    left = images - values["val"] - values["test"]
+    if left < 1:
+        raise UserError(
+            f"params.yaml: datasets.{dataset}: val {values['val']} and test {values['test']} leave none of"
+            f" the {images} images of {values['source']} to train on; lower one of them"
+        )
+    return left
+
+
+def _check(params: dict, where: str, values: dict, model: str, dataset: str, count: int | None) -> None:
+    classes, labels = params["models"][model]["num_classes"], values["labels"]
+    if labels < classes or (count is not None and labels > count):
+        most = "" if count is None else f" to {count} (training images of {dataset})"
+        raise UserError(
+            f"params.yaml: {where} is {labels}; allowed on data set {dataset!r}: {classes} (one per class)"
+            f"{most or ' or more'}"
+        )
