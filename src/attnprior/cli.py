@@ -49,7 +49,9 @@ def parser() -> argparse.ArgumentParser:
     study = commands.add_parser("study", help="list studies, or show one")
     verbs = study.add_subparsers(dest="verb", required=True, metavar="VERB")
     verbs.add_parser("list", help="all studies of params.yaml")
-    verbs.add_parser("show", help="arms, seeds and jobs of one study").add_argument("study", metavar="STUDY")
+    show = verbs.add_parser("show", help="arms, jobs and costs of one study: operations, time, memory, disk")
+    show.add_argument("study", metavar="STUDY")
+    show.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
     commands.add_parser("track", help="bring MLflow up to date with the event logs (safe to repeat)")
     ui = commands.add_parser("ui", help="open MLflow's pages on this machine only")
@@ -127,8 +129,12 @@ def dispatch(args: argparse.Namespace, after: list[str]) -> int:
         return 0
     from attnprior.workflow import inspect
 
+    if args.command == "study" and args.verb == "show":
+        from attnprior.workflow.show import show_study
+
+        return show_study(args.study, as_json=args.json)
     if args.command == "study":
-        return inspect.list_studies() if args.verb == "list" else inspect.show_study(args.study)
+        return inspect.list_studies()
     return {"sync": inspect.sync_command, "check": inspect.check_command, "status": inspect.status}[
         args.command
     ]()

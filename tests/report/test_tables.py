@@ -12,7 +12,8 @@ def row(**changes):
     for key, value in (("top1", 0.859), ("nll", 0.5), ("ece", 0.04)):
         made |= {f"{key}_mean": value, f"{key}_std": 0.007, f"{key}_low": 0.85, f"{key}_high": 0.868}
     made |= {"difference": 0.157, "difference_low": 0.12, "difference_high": 0.194}
-    made |= {"difference_p": 0.0001, "difference_p_holm": 0.0004, "gflop_own": 81.25, "gflop_teacher": 1234.5}
+    made |= {"difference_p": 0.0001, "difference_p_holm": 0.0004}
+    made |= {"gflop_own": 81.25, "gflop_teacher": 1234.5, "gflop_fit": 0.0}
     return {**made, **changes}
 
 
@@ -31,6 +32,8 @@ def test_cells_in_per_cent_points_and_gflop():
         *("< 0.001", "81.2", "1234"),
     ]
     assert table.cells[1][0] == "random (baseline)"
+    both = tables.make_table("T", "random", [row(gflop_teacher=700.0, gflop_fit=25.0)], 0.95)
+    assert both.header[-1] == "teacher + fit" and both.cells[0][-1] == "725"
     assert len(table.header) == len(table.cells[0])
 
 

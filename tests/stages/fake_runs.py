@@ -110,7 +110,7 @@ def write_predictions(path: Path, level: float, seed: int, test=60, val=20) -> N
 
 
 def write_weights(path: Path) -> None:
-    header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 6.0e9}, "parameters": 1234}
+    header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 6.0e9, "fit": 0.5e9}, "parameters": 1234}
     save_tensors(path, {"head.weight": np.zeros((4, 8), np.float32)}, header)
 
 
@@ -154,7 +154,7 @@ def write_impulse(fit: Path, weights: Path) -> dict:
     save_tensors(fit, made, {"logit_scale": 0.5, "model": commands.MODEL})
     q, k = made["q"][0].swapaxes(1, 2).reshape(-1, dim), made["k"][0].reshape(-1, dim)
     tensors = {"blocks.0.attn.qkv.weight": np.concatenate([q, k, np.zeros_like(k)])}
-    header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 0.0}, "parameters": 1234}
+    header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 0.0, "fit": 0.0}, "parameters": 1234}
     save_tensors(weights, tensors, {**header, "logit_scale": 0.5, "model": commands.MODEL})
     return made
 

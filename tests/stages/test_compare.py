@@ -63,7 +63,8 @@ def test_tables_hold_what_the_runs_measured(project):
         half = student_t.ppf(0.975, 2) * np.std(values, ddof=1) / 3**0.5
         if row["top1_low"]:
             assert float(row["top1_high"]) == pytest.approx(np.mean(values) + half, abs=1e-9)
-        assert (row["seeds"], row["gflop_own"], row["gflop_teacher"]) == ("3", "1.5", "6.0")
+        shown = tuple(row[k] for k in ("seeds", "gflop_own", "gflop_teacher", "gflop_fit"))
+        assert shown == ("3", "1.5", "6.0", "0.5")
     assert table["copy_other"]["role"] == "control"
     assert table["random"]["difference"] == ""
     expected = np.subtract(accuracies("impulse"), accuracies("random"))
@@ -88,6 +89,7 @@ def test_results_are_tidy_and_complete(project):
         "ece",
         "accuracy/nought",
         "flops_teacher",
+        "flops_fit",
         "parameters",
     }
     got = [float(r["value"]) for r in test if r["arm"] == "impulse"]

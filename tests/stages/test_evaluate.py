@@ -48,7 +48,7 @@ def test_metrics_hold_test_val_parameters_and_compute(run):
     assert (got["test"]["n"], got["val"]["n"]) == (60, 20)
     assert set(got["test"]["per_class"]) == set(fake_runs.CLASSES)
     assert got["parameters"] == 1234
-    assert got["flops"] == {"own": 1.5e9, "teacher": 6.0e9}
+    assert got["flops"] == {"own": 1.5e9, "teacher": 6.0e9, "fit": 0.5e9}
     end = json.loads((run / "events.jsonl").read_text().splitlines()[-1])
     assert end["values"]["test_top1"] == got["test"]["top1"]
     assert list(json.loads((run / "run.json").read_text())["outputs"]) == [str(run / "metrics.json")]

@@ -51,6 +51,15 @@ def test_metrics_describe_the_saved_maps(made):
     assert metrics["mse"] < metrics["uniform_mse"] and metrics["hit_rate"] > 0.9
 
 
+def test_the_operations_are_those_of_every_step(made):
+    """By hand: of 16 tokens, width 16, head width 8, in 2 layers of 2 heads, 250 steps."""
+    project, product, back = 2 * 16 * 16 * 8, 2 * 16 * 16 * 8, 2 * 16 * 16 * 8
+    of_head = 2 * project + product + 2 * back + 2 * project  # Q and K, the map, both gradients, then by P
+    header = files.read_header(made / FOLDER / "fit.safetensors")
+    assert header["flops"]["own"] == 250 * 2 * 2 * of_head
+    assert files.read_json(made / FOLDER / "metrics.json")["flops"] == header["flops"]["own"]
+
+
 def test_the_history_has_a_row_per_hundred_steps(made):
     lines = (made / FOLDER / "history.csv").read_text().splitlines()
     assert lines[0] == "step,loss" and [x.split(",")[0] for x in lines[1:]] == ["0", "100", "200"]
@@ -71,6 +80,9 @@ def test_the_closed_form_has_a_header_only_history(tmp_path, monkeypatch):
     folder = tmp_path / "fits/svd/seed0"
     assert (folder / "history.csv").read_text() == "step,loss\n"
     assert files.read_json(folder / "metrics.json")["hit_rate"] > 0.9
+    maps = 2 * 2 * (2 * 16 * 16 * 16 + 2 * 16 * 16 * 16)  # P^+ G P^+T of 4 heads, 16 tokens, width 16
+    inverse = files.read_header(folder / "fit.safetensors")["flops"]["own"] - maps
+    assert 0 < inverse <= 2 * 16 * 8 * 16  # P^+ of at most rank 8
 
 
 def test_a_rerun_gives_the_same_bytes(made, tmp_path, monkeypatch):

@@ -36,7 +36,9 @@ def test_every_kind_of_student_trains_and_its_outputs_fit_together(project, name
     assert header["logit_scale"] == (0.5 if name == "impulse" else 8**-0.5)
     teacher = files.read_header("teachers/digits/mae/seed0/weights.safetensors")["flops"]["own"]
     uses_teacher = name in ("finetune", "copy", "other", "distil")
+    fit = files.read_header("fits/adam/seed0/fit.safetensors")["flops"]["own"]
     assert header["flops"]["teacher"] == (teacher if uses_teacher else 0) and header["flops"]["own"] > 0
+    assert header["flops"]["fit"] == (fit if name == "impulse" else 0)
     extra = ["transfer_loss", "transfer_kl"] if name == "distil" else []
     assert columns(name) == [
         *["epoch", "step", "lr", "loss", "task_loss", *extra, "train_top1", "val_loss", "val_top1"]

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+FLOPS = ("own", "teacher", "fit")  # parts of the compute of a student: its training and what it builds on
 
 
 def log_softmax(logits: np.ndarray) -> Floats:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from attnprior.analysis.metrics import FLOPS
 from attnprior.analysis.stats import bootstrap_means, holm, paired, percentile_interval, summary
 from attnprior.config import Panel, Study
 from attnprior.errors import UserError
@@ -24,7 +25,7 @@ ROW_COLUMNS = (
         "difference_bootstrap_low",
         "difference_bootstrap_high",
     ),
-    *("difference_p", "difference_p_holm", "parameters", "gflop_own", "gflop_teacher"),
+    *("difference_p", "difference_p_holm", "parameters", *(f"gflop_{k}" for k in FLOPS)),
 )
 COMPARISON_COLUMNS = (
     *(
@@ -89,7 +90,7 @@ def tidy(study_name: str, study: Study, runs: Mapping[Key, Run]) -> list[Row]:
                     cells = [(s, k, m[s][k]) for s in splits for k in ("top1", "nll", "ece", "n")]
                     cells += [("test", f"accuracy/{c}", v) for c, v in m["test"]["per_class"].items()]
                     cells += [("", "parameters", m["parameters"])]
-                    cells += [("", f"flops_{k}", m["flops"][k]) for k in ("own", "teacher")]
+                    cells += [("", f"flops_{k}", m["flops"][k]) for k in FLOPS]
                     head: Row = {"study": study_name, "dataset": dataset, "panel": panel_name, "arm": arm}
                     head |= {"role": role, "seed": seed}
                     rows += [{**head, "split": s, "metric": k, "value": v} for s, k, v in cells]
@@ -151,7 +152,7 @@ def _row(study: Study, dataset, name, arm, role, metrics: list[dict], against: R
     for k in ("difference", "low", "high", "bootstrap_low", "bootstrap_high", "p", "p_holm"):
         row["difference" if k == "difference" else f"difference_{k}"] = against[k] if against else None
     row["parameters"] = metrics[0]["parameters"]
-    row |= {f"gflop_{k}": float(np.mean([m["flops"][k] for m in metrics])) / 1e9 for k in ("own", "teacher")}
+    row |= {f"gflop_{k}": float(np.mean([m["flops"][k] for m in metrics])) / 1e9 for k in FLOPS}
     return row
 
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from attnprior.analysis.metrics import measure, per_class_accuracy
+from attnprior.analysis.metrics import FLOPS, measure, per_class_accuracy
 from attnprior.analysis.predictions import of_split, read_predictions
 from attnprior.config import Evaluation, build
 from attnprior.errors import UserError
@@ -30,8 +30,8 @@ def evaluate(predictions: str | Path, weights: str | Path, bins: int) -> dict:
     """
     tensors, about = read_predictions(predictions)
     header = read_header(weights)
-    missing = [k for k in ("flops", "parameters") if k not in header]
-    if header.get("kind") != "student" or missing:
+    known = "parameters" in header and header.get("flops", {}).keys() >= set(FLOPS)
+    if header.get("kind") != "student" or not known:
         raise UserError(f"{weights}: not the weights of a student; delete it and train again")
     logits, labels, _ = of_split(tensors, "test")
     names = about.get("classes") or [str(c) for c in range(logits.shape[1])]
@@ -42,7 +42,7 @@ def evaluate(predictions: str | Path, weights: str | Path, bins: int) -> dict:
         "test": test,
         "val": measure(logits, labels, bins) if len(labels) else None,
         "parameters": header["parameters"],
-        "flops": {k: header["flops"][k] for k in ("own", "teacher")},
+        "flops": {k: header["flops"][k] for k in FLOPS},
     }
 
 

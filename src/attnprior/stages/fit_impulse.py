@@ -40,13 +40,19 @@ def work(job: Job) -> dict:
         position = impulse.query_key_input(code, model.pos_at)
         offsets = layer_offsets(fit, model, job.wildcards["seed"])  # L H 2
         target = impulse.targets(offsets, model.grid, model.grid)  # L H N N
-        q, k, rows = solve(job, fit, model, position, target)
+        q, k, rows, flops = solve(job, fit, model, position, target)
         maps = impulse.attention_map(position, q, k, fit.logit_scale)
         layers = [impulse.fit_report(maps[i], target[i]) for i in range(model.depth)]
         metrics: dict = {key: sum(r[key] for r in layers) / len(layers) for key in layers[0]}
+        metrics["flops"] = flops
         metrics["uniform_mse"] = (target - 1 / model.num_patches).square().mean().item()
         metrics["layers"] = {key: [r[key] for r in layers] for key in layers[0]}
-        header = {"fit": asdict(fit), "model": asdict(model), "logit_scale": fit.logit_scale}
+        header = {
+            "fit": asdict(fit),
+            "model": asdict(model),
+            "logit_scale": fit.logit_scale,
+            "flops": {"own": float(flops)},
+        }
         save_tensors(job.args.output, {"q": q, "k": k, "offsets": offsets}, header)
         write_history(job.args.history, COLUMNS, rows)
         write_json(job.args.metrics, metrics)
@@ -75,17 +81,28 @@ def layer_offsets(fit: Fit, model: Model, seed: int):
 
 
 def solve(job: Job, fit: Fit, model: Model, position, target):
-    """Return Q (L, H, D, R), K (L, H, R, D) and the history; draws are of the stream (seed, "fit_init")."""
-    from attnprior.init.impulse import fit_adam, fit_svd
+    """Return Q (L, H, D, R), K (L, H, R, D), the history and the operations that the fit takes.
+
+    Draws are of the stream (seed, "fit_init"). Counted are matrix products, as in trainings; the closed
+    form's decompositions, one per head, are not.
+    """
+    import torch
+
+    from attnprior.init.impulse import fit_adam, fit_svd, gradient
     from attnprior.randomness import generator
+    from attnprior.train.flops import count_flops
 
     rng = generator(job.wildcards["seed"], "fit_init")
     where = f"params.yaml: fits.{job.wildcards['fit']}"
     if fit.solver == "svd":
         if fit.signal is None or fit.noise is None or fit.norm is None:
             raise UserError(f"{where}: solver svd needs signal, noise and norm")
-        q, k = fit_svd(position, target, model.head_dim, fit.signal, fit.noise, fit.norm, rng)
-        return q, k, []
+        signal, noise, norm = fit.signal, fit.noise, fit.norm
+        found: list = []
+        flops = count_flops(
+            lambda: found.extend(fit_svd(position, target, model.head_dim, signal, noise, norm, rng))
+        )
+        return *found, [], flops
     if fit.solver != "adam":
         raise UserError(f"{where}.solver: {fit.solver!r}; allowed: adam, svd")
     if fit.steps is None or fit.lr is None or fit.norm_every is None:
@@ -101,7 +118,9 @@ def solve(job: Job, fit: Fit, model: Model, position, target):
     q, k, _ = fit_adam(
         position, target, model.head_dim, fit.logit_scale, fit.steps, fit.lr, fit.norm_every, rng, on_step
     )
-    return q, k, rows
+    weights = torch.stack([q.mT, k])  # 2 L H R D
+    flops = fit.steps * count_flops(lambda: gradient(weights, position, target, fit.logit_scale))
+    return q, k, rows, flops
 
 
 def main(argv: list[str] | None = None) -> int:

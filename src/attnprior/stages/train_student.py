@@ -49,13 +49,16 @@ def work(job: Job) -> dict:
         rows, flops = train_network(network, data, chosen, student, recipe, seed, checkpoint, job.row)
         seen = len(chosen) * (len(rows) - done)
         job.images_per_second = round(seen / (time.perf_counter() - begin), 1)
-        teacher = read_header(job.args.teacher)["flops"] if job.args.teacher else {}
         header = {
             "kind": "student",
             "model": asdict(model),
             "logit_scale": network.student.logit_scale,
             "transfer": asdict(student.transfer),
-            "flops": {"own": flops, "teacher": float(sum(teacher.values()))},
+            "flops": {
+                "own": flops,
+                "teacher": flops_behind(job.args.teacher),
+                "fit": flops_behind(job.args.fit),
+            },
             "parameters": sum(p.numel() for p in network.student.parameters()),
         }
         save_tensors(job.args.weights, network.student.state_dict(), header)
@@ -64,6 +67,11 @@ def work(job: Job) -> dict:
         save_tensors(job.args.predictions, predictions(saved, data), {"classes": data.classes})
         checkpoint.close(remove=True)
     return {k: v for k, v in rows[-1].items() if k not in ("epoch", "step")}
+
+
+def flops_behind(path: str | None) -> float:
+    """Return the operations that making a teacher or fit file took, 0 without one."""
+    return float(sum(read_header(path)["flops"].values())) if path else 0.0
 
 
 def check_files(job: Job, student: Student) -> None:

@@ -1,4 +1,4 @@
-"""Commands that look: `sync`, `check`, `status`, `study list|show`."""
+"""Commands that look: `sync`, `check`, `status`, `study list`."""
 
 from collections import Counter
 
@@ -62,44 +62,3 @@ def list_studies() -> int:
         mark = "active" if name in settings["active"] else "      "
         print(f"{name:20} {mark}  {len(arms)} arms x {len(study['seeds'])} seeds  {study['title']}")
     return 0
-
-
-def show_study(name: str) -> int:
-    """Print the panels, arms, seeds and number of jobs of a study.
-
-    Raises:
-        UserError: no such study.
-    """
-    settings = params.load()
-    params.check_study(settings, name)
-    study = settings["studies"][name]
-    print(f"{name}: {study['title']}")
-    seed = study["teacher_seed"]
-    print(f"data sets: {', '.join(study['datasets'])}; seeds: {', '.join(map(str, study['seeds']))}")
-    print("teachers: " + ("one per seed" if seed is None else f"one, seed {seed}"))
-    for panel_name, panel in study["panels"].items():
-        print(f"panel {panel_name}: {panel['title']} (baseline {panel['baseline']})")
-        for role in ("arms", "controls"):
-            for student in panel[role]:
-                values = settings["students"][student]
-                sources = [*values["init"].values(), *values["transfer"].values()]
-                print(
-                    f"  {role[:-1]:8} {student:22} {values['labels']} labels; {', '.join(map(str, sources))}"
-                )
-    counts = Counter(_rule_of(f) for f in graph.targets(settings, [name]))
-    counts.pop("", None)
-    print("jobs: " + ", ".join(f"{n} {rule}" for rule, n in counts.items()))
-    return 0
-
-
-def _rule_of(path: str) -> str:
-    """Return the rule that writes `path` if it is the record of a job, else nothing."""
-    if not path.endswith("run.json"):
-        return ""
-    if path.startswith("results/"):
-        name = path.rpartition("/")[2]
-        return {"report.run.json": "report", "draw.run.json": "draw"}.get(name, "compare")
-    first = path.split("/")[0]
-    if first == "runs":
-        return "evaluate" if path.endswith("evaluate.run.json") else "train_student"
-    return {"data": "fetch_dataset", "teachers": "pretrain_teacher", "fits": "fit_impulse"}[first]

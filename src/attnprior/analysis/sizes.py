@@ -1,0 +1,96 @@
+"""Parameters, memory and files of a job by formula, before anything runs; imports no torch.
+
+Bytes throughout. Memory leaves out what the process needs with torch loaded and nothing computed.
+"""
+
+from dataclasses import replace
+
+from attnprior.analysis.flops import decoder_model, tokens_of
+from attnprior.config import Fit, Model, Teacher
+
+STATE = 4 * 4  # bytes of a trained parameter: its weight, its gradient and Adam's two means, in float32
+JSON_PER_TENSOR = 120  # bytes of a tensor's entry in a safetensors header
+RECORD = 6_000  # bytes of a job's run.json: hashes of its inputs and of some forty source files
+EVENT = 260  # bytes of a line of events.jsonl, and of its line in the text log together
+HISTORY_ROW = 125
+PAGE_PER_ARM = 165_000  # bytes of tables, figures (twice) and page of a study, per arm
+
+
+def block_parameters(m: Model) -> int:
+    """Return the parameters of one block."""
+    d, hidden = m.embed_dim, round(m.embed_dim * m.mlp_ratio)
+    biases = 3 * d * m.qkv_bias + d * m.proj_bias
+    return 4 * d**2 + biases + 2 * d * hidden + hidden + d + 4 * d  # attention, MLP, two norms
+
+
+def vit_parameters(m: Model) -> int:
+    """Return the parameters of a ViT; without classes (a teacher's encoder) there is no head."""
+    d, pixels = m.embed_dim, m.patch_size**2 * m.in_chans
+    ends = pixels * d + d + m.patch_norm * 2 * (pixels + d) + m.cls_token * d
+    ends += (m.pos_embed == "learned") * tokens_of(m) * d
+    head = m.num_classes * (d + 1)
+    return ends + m.depth * block_parameters(m) + 2 * d + head
+
+
+def decoder_parameters(model: Model, teacher: Teacher) -> int:
+    """Return the parameters of a masked autoencoder's decoder."""
+    own = decoder_model(model, teacher)
+    d, pixels = own.embed_dim, model.patch_size**2 * model.in_chans
+    return model.embed_dim * d + d + d + own.depth * block_parameters(own) + 2 * d + d * pixels + pixels
+
+
+def teacher_parameters(teacher: Teacher, model: Model) -> int:
+    """Return the parameters of a teacher: encoder without head, and the decoder if it has one."""
+    encoder = vit_parameters(replace(model, num_classes=0))
+    return encoder + (decoder_parameters(model, teacher) if teacher.decoder else 0)
+
+
+def activations(m: Model, tokens: int, batch: int) -> int:
+    """Return the bytes that a training step keeps for its backward pass, and the largest gradients beside.
+
+    Per token and block: the input, two normalised copies, q, k, v, the attention's output, its projection and
+    the sum (9 widths), and before and after the MLP's activation (2 hidden widths). Attention is fused.
+    """
+    per_token = 9 * m.embed_dim + 2 * round(m.embed_dim * m.mlp_ratio)
+    return batch * tokens * (m.depth + 1) * per_token * 4
+
+
+def student_memory(model: Model, teacher: Model | None, batch: int, distils: bool) -> int:
+    """Return the working memory of training a student, with its frozen teacher if maps come from one."""
+    own = vit_parameters(model) * STATE + activations(model, tokens_of(model), batch)
+    if teacher is None:
+        return own
+    maps = batch * model.num_heads * tokens_of(model) ** 2 * 4 * model.depth
+    return own + vit_parameters(teacher) * 4 + maps * (8 if distils else 0)  # maps, logs and gradients
+
+
+def mae_memory(teacher: Teacher, model: Model, kept: int, batch: int) -> int:
+    """Return the working memory of pre-training a masked autoencoder of which `kept` tokens are visible."""
+    both = activations(model, kept, batch) + activations(
+        decoder_model(model, teacher), tokens_of(model), batch
+    )
+    return teacher_parameters(teacher, model) * STATE + both
+
+
+def fit_memory(fit: Fit, model: Model) -> int:
+    """Return the working memory of an impulse fit: maps of all layers and heads, Q, K and Adam's means."""
+    maps = model.depth * model.num_heads * model.num_patches**2
+    weights = 2 * model.depth * model.embed_dim**2
+    return 4 * (6 * maps + 5 * weights) + 600 * (
+        fit.steps or 0
+    )  # a small tensor is kept for each step's loss
+
+
+def tensors_file(numbers: int, tensors: int) -> int:
+    """Return the size of a safetensors file of `numbers` float32 in `tensors` tensors."""
+    return 4 * numbers + JSON_PER_TENSOR * tensors + 1_000
+
+
+def tensors_in(depth: int) -> int:
+    """Return about how many tensors a ViT of `depth` blocks has."""
+    return 12 * depth + 8
+
+
+def predictions_file(images: int, classes: int) -> int:
+    """Return the size of the predictions: logits, and label, row and split of each image as int64."""
+    return images * (4 * classes + 3 * 8) + 500

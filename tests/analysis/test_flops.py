@@ -1,0 +1,148 @@
+"""The formula against the counter of a real first batch."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnprior.analysis import flops, sizes
+from attnprior.config import Decoder, Fit, Model, Probe, Recipe, Student, Teacher, Transfer, build
+from attnprior.data.augment import Shifted
+from attnprior.init import impulse
+from attnprior.models.checks import validate_model
+from attnprior.models.mae import build_mae, encoder_config
+from attnprior.models.position import fixed_code
+from attnprior.models.vit import build_vit
+from attnprior.train.engine import training_flops
+from attnprior.train.flops import count_flops
+from attnprior.train.pretrain import Pretraining
+from attnprior.train.supervised import Network, Supervised
+from attnprior.workflow import params
+from tests.oracle import MODEL
+from tests.train.small import RECIPE
+
+ROOT = Path(__file__).resolve().parents[2]
+LABELS = 10
+
+
+@st.composite
+def models(draw) -> Model:
+    """Models of every structure that the settings allow, small."""
+    pos_at = draw(st.sampled_from(["input", "qk", "none"]))
+    pos_embed = "none" if pos_at == "none" else draw(st.sampled_from(["sincos2d", "learned", "identity"]))
+    cls_token = draw(st.booleans())
+    model = replace(
+        MODEL,
+        image_size=8,
+        in_chans=draw(st.sampled_from([1, 3])),
+        num_classes=draw(st.integers(2, 7)),
+        patch_size=draw(st.sampled_from([2, 4])),
+        patch_norm=draw(st.booleans()),
+        embed_dim=draw(st.sampled_from([16, 32])),
+        depth=draw(st.integers(1, 3)),
+        num_heads=draw(st.sampled_from([1, 2, 4])),
+        mlp_ratio=draw(st.sampled_from([1.0, 2.5, 4.0])),
+        qkv_bias=draw(st.booleans()),
+        proj_bias=draw(st.booleans()),
+        pos_embed=pos_embed,
+        pos_at=pos_at,
+        alpha=draw(st.sampled_from([0.0, 0.1, 1.0])) if pos_at == "qk" else 1.0,
+        cls_token=cls_token,
+        pool=draw(st.sampled_from(["mean", "mean_fc_norm", *(["cls"] if cls_token else [])])),
+    )
+    validate_model(model, "models.drawn")
+    return model
+
+
+def recipe(batch: int, epochs: int = 3) -> Recipe:
+    return replace(RECIPE, batch_size=batch, epochs=epochs)
+
+
+def images(model: Model, count: int = LABELS) -> tuple[Shifted, torch.Tensor]:
+    pixels = torch.zeros(count, model.in_chans, 8, 8, dtype=torch.uint8)
+    return Shifted(pixels, [0.5] * model.in_chans, [0.5] * model.in_chans, 1), torch.zeros(count).long()
+
+
+def student(transfer: Transfer) -> Student:
+    shipped = params.load(ROOT)["students"]["random"]
+    return replace(build(Student, shipped, "students.random"), transfer=transfer, labels=LABELS)
+
+
+@settings(max_examples=20, deadline=None)
+@given(models(), st.data())
+def test_students_take_what_the_counter_counts(model, data):
+    transfer, teacher, width = Transfer("none"), None, None
+    if data.draw(st.booleans()):
+        method = data.draw(st.sampled_from(["copy", "distil"]))
+        width = data.draw(st.sampled_from([16, 48]))
+        teacher = replace(model, embed_dim=width, depth=3)
+        transfer = Transfer(
+            method,
+            "t",
+            data.draw(st.integers(1, model.depth)),
+            3.0 if method == "distil" else None,
+            "same_image" if method == "copy" else None,
+        )
+    run = recipe(data.draw(st.sampled_from([4, 10, 64])))
+    frozen = build_vit(encoder_config(teacher), 1).eval().requires_grad_(False) if teacher else None
+    objective = Supervised(Network(build_vit(model, 0), transfer, frozen), run, 0)
+    counted = training_flops(objective, *images(model), run, 0)
+    assert flops.student_flops(student(transfer), model, run, teacher) == pytest.approx(counted, rel=1e-12)
+
+
+@settings(max_examples=12, deadline=None)
+@given(models(), st.sampled_from([4, 64]), st.sampled_from([0.5, 0.6]), st.integers(1, 2))
+def test_masked_autoencoders_take_what_the_counter_counts(model, batch, ratio, depth):
+    decoder = Decoder(embed_dim=24, depth=depth, num_heads=2, mlp_ratio=2.0)
+    teacher = Teacher("mae", "m", Probe(10, 0.01, 1), "r", ratio, False, decoder)
+    mae, run = build_mae(model, decoder, ratio, False, 0), recipe(batch)
+    counted = training_flops(Pretraining(mae, 0), *images(model), run, 0)
+    assert flops.teacher_flops(teacher, model, run, LABELS) == pytest.approx(counted, rel=1e-12)
+    assert sizes.teacher_parameters(teacher, model) == sum(p.numel() for p in mae.parameters())
+
+
+def test_untrained_teachers_take_nothing():
+    assert flops.teacher_flops(Teacher("random", "m", Probe(10, 0.01, 1)), MODEL, None, 100) == 0
+
+
+@given(models())
+@settings(max_examples=12, deadline=None)
+def test_parameters_are_those_of_the_network(model):
+    vit = build_vit(model, 0)
+    assert sizes.vit_parameters(model) == sum(p.numel() for p in vit.parameters())
+    bare = build_vit(encoder_config(model), 0)
+    encoder = Teacher("random", "m", Probe(10, 0.01, 1))
+    assert sizes.teacher_parameters(encoder, model) == sum(p.numel() for p in bare.parameters())
+
+
+@pytest.mark.parametrize(("size", "heads"), [(8, 4), (8, 1), (12, 2)])
+def test_fits_take_what_the_counter_counts(size, heads):
+    model = replace(MODEL, image_size=size, num_heads=heads)
+    position = fixed_code(model)
+    offsets = torch.zeros(model.depth, heads, 2, dtype=torch.long)
+    target = impulse.targets(offsets, model.grid, model.grid)
+    weights = torch.rand(2, model.depth, heads, model.head_dim, model.embed_dim)
+    step = count_flops(lambda: impulse.gradient(weights, position, target, 0.1))
+    adam = Fit("m", 3, "random", "adam", 0.1, steps=70, lr=0.1, norm_every=0)
+    assert flops.fit_flops(adam, model) == 70 * step
+    rng = torch.Generator().manual_seed(0)
+    closed = count_flops(lambda: impulse.fit_svd(position, target, model.head_dim, 1.0, 0.1, 1.0, rng))
+    svd = Fit("m", 3, "random", "svd", 0.1, signal=1.0, noise=0.1, norm=1.0)
+    assert 0.8 * flops.fit_flops(svd, model) < closed <= flops.fit_flops(svd, model)
+
+
+def test_files_are_as_large_as_said(tmp_path):
+    from attnprior.files import save_tensors
+
+    vit = build_vit(MODEL, 0)
+    save_tensors(tmp_path / "w", vit.state_dict(), {"model": vars(MODEL)})
+    said = sizes.tensors_file(sizes.vit_parameters(MODEL), sizes.tensors_in(MODEL.depth))
+    assert said == pytest.approx((tmp_path / "w").stat().st_size, rel=0.05)
+    zeros = np.zeros(700, np.int64)
+    made = {"logits": np.zeros((700, 10), np.float32), "labels": zeros, "index": zeros, "split": zeros}
+    save_tensors(tmp_path / "p", made, {"classes": [str(c) for c in range(10)]})
+    assert sizes.predictions_file(700, 10) == pytest.approx((tmp_path / "p").stat().st_size, rel=0.02)
