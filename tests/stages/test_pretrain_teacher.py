@@ -38,6 +38,7 @@ def test_the_events_hold_the_rows_of_the_history(made):
     ]
     rows = [x.split(",") for x in (made / MAE / "history.csv").read_text().splitlines()[1:]]
     assert [e["event"] for e in events] == ["start", "metrics", "metrics", "metrics", "end"]
+    assert (events[0]["total"], events[0]["images"]) == (3, 1200)
     assert [[e["step"], e["values"]["lr"], e["values"]["loss"]] for e in events[1:-1]] == [
         [int(r[0]), float(r[2]), float(r[3])] for r in rows
     ]

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,10 @@ def test_every_kind_of_student_trains_and_its_outputs_fit_together(project, name
     record = files.read_json(f"{folder(name)}/run.json")
     assert set(record["outputs"]) == {f"{folder(name)}/{o}" for o in OUTPUTS}
     assert record["images_per_second"] > 0 and record["versions"]["torch"] == torch.__version__
+    log = f"logs/train_student/{name}.seed0.events.jsonl"
+    with open(log) as f:
+        begin, *_, last, _ = map(json.loads, f)
+    assert begin["total"] == last["step"] and begin["images"] == 60
 
 
 def test_predictions_are_those_of_the_saved_weights(project):

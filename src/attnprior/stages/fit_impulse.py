@@ -28,6 +28,7 @@ def work(job: Job) -> dict:
     model = job.settings(Model, "models", fit.model)
     validate_model(model, f"models.{fit.model}")
     validate_fit(fit, model, f"fits.{name}")
+    job.total = fit.steps
     job.start_torch()
 
     from attnprior.init import impulse

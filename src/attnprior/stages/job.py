@@ -44,7 +44,8 @@ class Job:
     """One run of a stage.
 
     Attributes: `args` (parsed), `wildcards`, `params` (dotted key -> value), `inputs` and `code` (path
-    -> SHA-256), `outputs` (paths; `work` may append), `compute`, `images_per_second` (set by `work`).
+    -> SHA-256), `outputs` (paths; `work` may append), `compute`; set by `work`: `images_per_second`, and
+    for who watches `total` (epochs, or steps, that the job takes) and `images` (an epoch's).
     """
 
     def __init__(self, stage: Stage, args: argparse.Namespace) -> None:
@@ -59,6 +60,8 @@ class Job:
         )
         self.outputs: list[str] = [getattr(args, o) for o in stage.outputs]
         self.images_per_second: float | None = None
+        self.total: int | None = None
+        self.images: int | None = None
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.startup, self._begin_time = provenance.process_age(), time.perf_counter()
         self.job_id, self.attempt, self.begun = uuid.uuid4().hex, 1, False
@@ -141,6 +144,8 @@ class Job:
             job_id=self.job_id,
             attempt=self.attempt,
             resumed_epoch=resumed_epoch,
+            total=self.total,
+            images=self.images,
             rule=self.stage.rule,
             wildcards=self.wildcards,
             params=self.params,

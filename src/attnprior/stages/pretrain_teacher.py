@@ -38,6 +38,9 @@ def work(job: Job) -> dict:
         len(data.classes),
         f"teachers.{name}.probe.labels",
     )
+    if teacher.recipe is not None:
+        job.total = job.settings(Recipe, "recipes", teacher.recipe).epochs
+        job.images = int((data.split == datasets.TRAIN).sum())
     device = job.start_torch()
 
     from attnprior.models.mae import random_teacher, teacher_tensors

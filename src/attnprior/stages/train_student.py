@@ -38,6 +38,7 @@ def work(job: Job) -> dict:
         len(data.classes),
         f"students.{name}.labels",
     )
+    job.total, job.images = recipe.epochs, len(chosen)
     device = job.start_torch()
 
     from attnprior.train.checkpoint import Checkpoint
