@@ -9,6 +9,8 @@ export DO_NOT_TRACK = 1
 
 BIN = .venv/bin
 SETTINGS = PYTHON='$(PYTHON)' TORCH_INDEX='$(TORCH_INDEX)'
+# Two worker processes share the tests, those with a common fixture in one of them (tests/conftest.py).
+SHARED = -n 2 --dist loadgroup
 IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 
 # $(call phase,title,command): run it and say how long it took.
@@ -30,7 +32,7 @@ reproduce: environment ## make the environment, run the active studies, print th
 
 test: lint ## make the environment, check style and types, run all tests but the slow ones
 	@echo "== pytest"
-	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest
+	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest $(SHARED)
 
 test-slow: test-environment ## run the slow tests
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m slow
