@@ -83,9 +83,8 @@ def show_study(name: str) -> int:
             for student in panel[role]:
                 values = settings["students"][student]
                 sources = [*values["init"].values(), *values["transfer"].values()]
-                print(
-                    f"  {role[:-1]:8} {student:22} {values['labels']} labels; {', '.join(map(str, sources))}"
-                )
+                labels = f"{values['labels']}{' permuted' if values['permute_labels'] else ''} labels"
+                print(f"  {role[:-1]:8} {student:22} {labels}; {', '.join(map(str, sources))}")
     counts = Counter(_rule_of(f) for f in graph.targets(settings, [name]))
     counts.pop("", None)
     print("jobs: " + ", ".join(f"{n} {rule}" for rule, n in counts.items()))
