@@ -67,7 +67,7 @@ def test_one_key_of_one_student_reruns_its_arm_and_the_tables(project):
     expected = arm("impulse", 0, 1) | TABLES
     assert project.planned() == expected
     assert project.snakemake_planned() == expected
-    assert project.dvc_changed() == {"arm@digits-impulse"}
+    assert project.dvc_changed() == {"arm@digits-impulse", "study-digits"}  # figures name its labels
     before = project.record("runs/digits/copy/seed0/run.json")
     project.attnprior("run")
     assert project.record("runs/digits/copy/seed0/run.json") == before

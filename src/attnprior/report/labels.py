@@ -35,7 +35,7 @@ def budgets(
             look = style.line_style(place)
             labels, rows = list(family.arms), [means[dataset, a] for a in family.arms.values()]
             beside = 1 + WIDEN * (place - (len(found) - 1) / 2)
-            for n, arm in family.arms.items():
+            for n, arm in family.arms.items() if seeds > 1 else ():
                 own = [points[dataset, arm, k] for k in study.seeds]
                 axes.scatter([n * beside] * seeds, own, s=7, color=look["color"], alpha=0.45, lw=0, zorder=2)
             top1 = [100 * r["top1_mean"] for r in rows]

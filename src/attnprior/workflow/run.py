@@ -72,6 +72,8 @@ def activate(names: list[str]) -> None:
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 1000
+    null = "tag:yaml.org,2002:null"  # as it stands in the file, not as nothing
+    yaml.representer.add_representer(type(None), lambda r, _: r.represent_scalar(null, "null"))
     document = yaml.load(Path(params.PARAMS))
     document["active"] += [n for n in names if n not in document["active"]]
     with atomic(params.PARAMS) as temporary, open(temporary, "w", encoding="utf-8") as f:
