@@ -46,6 +46,11 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("check", help="prove that Snakefile, dvc.yaml and arms.yaml declare the same work")
     commands.add_parser("status", help="jobs done and to do, what DVC has not recorded, the last failures")
 
+    doctor = commands.add_parser(
+        "doctor", help="look for what would hinder a run here: versions, memory, disk, locks, …"
+    )
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+
     study = commands.add_parser("study", help="list studies, or show one")
     verbs = study.add_subparsers(dest="verb", required=True, metavar="VERB")
     verbs.add_parser("list", help="all studies of params.yaml")
@@ -129,6 +134,10 @@ def dispatch(args: argparse.Namespace, after: list[str]) -> int:
         return 0
     from attnprior.workflow import inspect
 
+    if args.command == "doctor":
+        from attnprior.workflow.doctor import doctor
+
+        return doctor(as_json=args.json)
     if args.command == "study" and args.verb == "show":
         from attnprior.workflow.show import show_study
 
