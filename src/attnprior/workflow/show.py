@@ -64,7 +64,8 @@ def about(settings: dict, name: str) -> list[str]:
             for student in panel[role]:
                 values = settings["students"][student]
                 sources = [*values["init"].values(), *values["transfer"].values()]
-                text = f"{values['labels']} labels; {', '.join(map(str, sources))}"
+                shuffled = " permuted" if values.get("permute_labels") else ""
+                text = f"{values['labels']}{shuffled} labels; {', '.join(map(str, sources))}"
                 lines.append(f"  {role[:-1]:8} {student:22} {text}")
     return lines
 
