@@ -16,6 +16,8 @@ EXAMPLES = """examples:
   attnprior run digits -n         list what would run
   attnprior run -- --cores 1      hand arguments to Snakemake
   attnprior status                jobs done and to do, and the last failures
+  attnprior study show digits     what a study compares and costs, before it runs
+  attnprior doctor                what would hinder a run on this machine
   attnprior sync                  after a clone with `dvc pull`, or a checkout
   attnprior ui                    MLflow's pages on http://127.0.0.1:5000
 """
