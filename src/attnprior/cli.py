@@ -16,6 +16,8 @@ EXAMPLES = """examples:
   attnprior run digits -n         list what would run
   attnprior run -- --cores 1      hand arguments to Snakemake
   attnprior status                jobs done and to do, and the last failures
+  attnprior study show digits     what a study compares and costs, before it runs
+  attnprior doctor                what would hinder a run on this machine
   attnprior sync                  after a clone with `dvc pull`, or a checkout
   attnprior ui                    MLflow's pages on http://127.0.0.1:5000
 """
@@ -45,6 +47,11 @@ def parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("check", help="prove that Snakefile, dvc.yaml and arms.yaml declare the same work")
     commands.add_parser("status", help="jobs done and to do, what DVC has not recorded, the last failures")
+
+    doctor = commands.add_parser(
+        "doctor", help="look for what would hinder a run here: versions, memory, disk, locks, …"
+    )
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
 
     study = commands.add_parser("study", help="list studies, or show one")
     verbs = study.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -129,6 +136,10 @@ def dispatch(args: argparse.Namespace, after: list[str]) -> int:
         return 0
     from attnprior.workflow import inspect
 
+    if args.command == "doctor":
+        from attnprior.workflow.doctor import doctor
+
+        return doctor(as_json=args.json)
     if args.command == "study" and args.verb == "show":
         from attnprior.workflow.show import show_study
 

@@ -194,14 +194,18 @@ def work_of(settings: dict, record: dict) -> Work | None:
 
 
 def _with(settings: dict, own: dict) -> dict:
-    """Return `settings` with the values at the dotted keys of a record in place of the present ones."""
+    """Return `settings` with the values at the dotted keys of a record in place of the present ones.
+
+    What an older record does not have, since there was no such key yet, is taken from the present entry.
+    """
     then = deepcopy(settings)
     for key, value in own.items():
         *parents, last = key.split(".")
         node = then
         for part in parents:
             node = node.setdefault(part, {})
-        node[last] = value
+        known = node.get(last)
+        node[last] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
     return then
 
 
