@@ -14,7 +14,7 @@ from attnprior.stages import evaluate
 from tests.stages import commands
 
 CLASSES = ["nought", "one", "two", "three"]
-FIGURES = ("accuracy", "curves", "impulse", "confusion")
+FIGURES = ("accuracy", "curves", "impulse", "attention", "reconstruction", "confusion")
 LEVEL = {
     "random": 0.0,
     "mimetic": 0.2,
@@ -118,6 +118,33 @@ def write_impulse(fit: Path, weights: Path) -> dict:
     header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 0.0}, "parameters": 1234}
     save_tensors(weights, tensors, {**header, "logit_scale": 0.5, "model": commands.MODEL})
     return made
+
+
+def write_maps(path: Path, made: dict, teachers=("mae",), split="val", grid=4, depth=2) -> None:
+    """Write what `extract_maps` leaves: noise for every arm, and for teachers that rebuild images."""
+    rng = np.random.default_rng(5)
+    tensors = {}
+    about: dict = {"kind": "maps", "study": "digits", "heads_layer": 0, "reconstructions": []}
+    about |= {"images": {}, "networks": []}
+    for dataset in made["datasets"]:
+        tensors[f"images/{dataset}"] = rng.integers(256, size=(3, 1, 2 * grid, 2 * grid), dtype=np.uint8)
+        about["images"][dataset] = {"split": split, "index": [0, 1, 2], "classes": CLASSES[:3]}
+        for kind, name in [*(("student", s) for s in students(made)), *(("teacher", t) for t in teachers)]:
+            for part, count in (("looked", depth), ("heads", 2)):
+                values = rng.dirichlet(np.ones(grid**2), size=(count, 3)).reshape(count, 3, grid, grid)
+                tensors[f"{kind}/{dataset}/{name}/{part}"] = values.astype(np.float32)
+            copies = {"method": "copy", "teacher": "mae", "maps": "other_image"}
+            transfer = copies if name == "copy_other" else {"method": "none"} if kind == "student" else {}
+            who = {"kind": kind, "dataset": dataset, "name": name, "seed": made["seeds"][0]}
+            about["networks"].append({**who, "transfer": transfer, "cls_token": name.startswith("vit")})
+            if kind == "teacher":
+                hidden = np.zeros((3, grid, grid), np.float32)
+                hidden[:, 1:] = 1
+                tensors[f"reconstruction/{dataset}/{name}/hidden"] = hidden
+                predicted = rng.normal(0.5, 0.5, size=(3, 1, 2 * grid, 2 * grid)).astype(np.float32)
+                tensors[f"reconstruction/{dataset}/{name}/predicted"] = predicted
+                about["reconstructions"].append({**who, "patch_size": 2, "norm_pix_loss": True})
+    save_tensors(path, tensors, about)
 
 
 def stage_options(folder: Path, params: dict) -> list[str]:

@@ -49,6 +49,8 @@ def make(made, impulse=True):
     assert compare.main(argv) == 0
     argv = [*common, "--tables-dir", "results/digits", "--out-dir", str(OUT), *predictions]
     argv += ["--run-json", "results/digits/draw.run.json", "--events", "logs/draw.jsonl"]
+    fake_runs.write_maps(Path("results/digits/maps.safetensors"), made)
+    argv += ["--maps", "results/digits/maps.safetensors"]
     if not impulse:
         return [*argv, "--fit", "--weights"]
     fit, weights = (
@@ -181,7 +183,7 @@ def test_the_record_names_everything_that_was_read_and_written(project):
     record = json.loads(Path("results/digits/draw.run.json").read_text())
     data = [p for p in record["inputs"] if not p.startswith("src/")]
     assert sorted(Path(p).name for p in data) == sorted(
-        ["results.csv", "table.csv", *["history.csv", "predictions.safetensors"] * 12]
+        ["results.csv", "table.csv", "maps.safetensors", *["history.csv", "predictions.safetensors"] * 12]
     )
     assert {Path(p).name for p in record["outputs"]} == {p.name for p in OUT.iterdir()}
 

@@ -99,8 +99,8 @@ def test_figures_have_their_captions_and_one_left_out_says_so(project):
         assert f"Title {name}. What {name} shows." in out.text
         assert ("id", f"{name}-p") in out.attributes
     assert "Title impulse. What impulse shows." in out.text
-    assert out.tags.count("figure") == 3
-    assert len([v for k, v in out.attributes if k == "id"]) == 3  # each once: prefixed by its figure
+    assert out.tags.count("figure") == 5
+    assert len([v for k, v in out.attributes if k == "id"]) == 5  # each once: prefixed by its figure
 
 
 def test_each_run_has_a_card_with_settings_hashes_machine_curve_and_links(project):
@@ -193,16 +193,18 @@ def test_the_record_names_tables_and_runs_as_inputs(project):
         for n in (
             "comparisons.csv",
             "figures/accuracy.svg",
+            "figures/attention.svg",
             "figures/captions.json",
             "figures/confusion.svg",
             "figures/curves.svg",
             "figures/impulse.svg",
+            "figures/reconstruction.svg",
             "metrics.json",
             "results.csv",
             "table.csv",
         )
     ]
-    assert len(data) == 9 + 6 * 2 * 2
+    assert len(data) == 11 + 6 * 2 * 2
 
 
 def test_a_missing_table_is_a_one_line_error(project, capsys):

@@ -48,7 +48,7 @@ def test_targets_name_every_artifact_once(params):
     files = graph.targets(params)
     assert len(files) == len(set(files))
     records = [f for f in files if f.endswith("run.json")]
-    assert len(records) == 154  # one for each job
+    assert len(records) == 155  # one for each job
     assert "runs/digits/vit_distil/seed4/predictions.safetensors" in files
 
 

@@ -21,6 +21,8 @@ TITLES = {
     "accuracy": "Test accuracy by arm",
     "curves": "Learning curves",
     "impulse": "Impulse maps before and after training",
+    "attention": "Where the networks look",
+    "reconstruction": "What the masked autoencoders rebuild",
     "confusion": "Confusion matrices",
 }
 

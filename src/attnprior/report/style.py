@@ -14,6 +14,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("s", "^", "D", "v", "P", "X", "p")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 ON_LIGHT, ON_DARK = "#000000", "#fefefe"  # text on cells: keeps its colour on a dark page
+DPI = 150  # of PNG files
 MAP = "cividis"  # made for readers with and without colour blindness; light means more
 
 RC: Any = {
@@ -75,7 +76,7 @@ def save(figure, stem: Path) -> None:
         write_text(stem.with_suffix(".svg"), text.getvalue())
         figure.set_layout_engine("none")  # it is laid out now
         with atomic(stem.with_suffix(".png")) as temporary:
-            figure.savefig(temporary, format="png", dpi=150, metadata={"Software": None})
+            figure.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
 
 
 def inline_svg(text: str, name: str, title: str) -> str:

@@ -9,10 +9,11 @@ from attnprior.analysis import attention
 from attnprior.analysis.history import CURVES, course, read_history
 from attnprior.analysis.panels import Key, expected_runs
 from attnprior.analysis.predictions import of_split, read_predictions
+from attnprior.analysis.saved_maps import Maps, read_maps
 from attnprior.config import Model, Study, build, build_study
 from attnprior.errors import UserError
 from attnprior.files import load_tensors, sha256, write_json, write_text
-from attnprior.report import figures, maps, style
+from attnprior.report import figures, looks, maps, style
 from attnprior.report.names import column
 from attnprior.report.tables import csv_text, read_csv
 from attnprior.stages.compare import identity, match_runs
@@ -21,7 +22,7 @@ from attnprior.stages.job import Job, Stage, run_stage
 STAGE = Stage(
     "draw",
     wildcards=("study",),
-    inputs=("predictions*", "fit?", "weights?"),
+    inputs=("predictions*", "fit?", "weights?", "maps"),
     outputs=(),
     options=("tables_dir", "out_dir"),
 )
@@ -116,7 +117,13 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
 
 
 def draw(
-    study: Study, tables: Path, predictions: dict[Key, Path], fit: str | None, weights: str | None, out: Path
+    study: Study,
+    tables: Path,
+    predictions: dict[Key, Path],
+    fit: str | None,
+    weights: str | None,
+    shown: Maps,
+    out: Path,
 ) -> list[Path]:
     """Write figures, captions.json and the tables behind DVC's plots to `out`, and return their paths."""
     tidy, table = (read_csv(tables / name) for name in TABLES)
@@ -127,6 +134,8 @@ def draw(
             "accuracy": figures.accuracy(study, table, tidy),
             "curves": figures.curves(study, histories),
             "impulse": impulse_figure(fit, weights) if fit and weights else figures.blank(NO_IMPULSE),
+            "attention": looks.attention(study, shown),
+            "reconstruction": looks.reconstruction(study, shown),
             "confusion": maps.confusion(study, tidy, counts, names),
         }
     written = []
@@ -156,7 +165,10 @@ def work(job: Job) -> dict:
     read = [*(f"{args.tables_dir}/{t}" for t in TABLES)]
     read += [p.with_name("history.csv").as_posix() for p in predictions.values()]
     job.inputs |= {path: sha256(path) for path in read}
-    written = draw(study, Path(args.tables_dir), predictions, args.fit, args.weights, Path(args.out_dir))
+    shown = read_maps(args.maps, name)
+    written = draw(
+        study, Path(args.tables_dir), predictions, args.fit, args.weights, shown, Path(args.out_dir)
+    )
     job.outputs += [p.as_posix() for p in written]
     return {}
 

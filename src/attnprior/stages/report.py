@@ -11,7 +11,7 @@ from attnprior.report.tables import read_csv
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage("report", wildcards=("study",), inputs=("runs*",), outputs=("output",), options=("tables_dir",))
-FIGURES = ("accuracy", "curves", "impulse", "confusion")
+FIGURES = ("accuracy", "curves", "impulse", "attention", "reconstruction", "confusion")
 TABLES = ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
 
 

@@ -98,7 +98,8 @@ def _rule_of(path: str) -> str:
         return ""
     if path.startswith("results/"):
         name = path.rpartition("/")[2]
-        return {"report.run.json": "report", "draw.run.json": "draw"}.get(name, "compare")
+        others = {"maps.run.json": "extract_maps", "draw.run.json": "draw", "report.run.json": "report"}
+        return others.get(name, "compare")
     first = path.split("/")[0]
     if first == "runs":
         return "evaluate" if path.endswith("evaluate.run.json") else "train_student"
