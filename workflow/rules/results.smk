@@ -61,8 +61,8 @@ rule compare:
 
 rule extract_maps:
     input:
-        data=lambda wildcards: graph.map_files(config, wildcards.study)[0],
-        weights=lambda wildcards: graph.map_files(config, wildcards.study)[1],
+        data=lambda wildcards: mapped.map_files(config, wildcards.study)[0],
+        weights=lambda wildcards: mapped.map_files(config, wildcards.study)[1],
         code=code_files("extract_maps"),
     output:
         maps="results/{study}/maps.safetensors",
@@ -81,7 +81,7 @@ rule extract_maps:
         gpu=int(config["compute"]["device"] == "cuda"),
     params:
         json=lambda wildcards: settings.settings(
-            config, *graph.map_keys(config, wildcards.study)
+            config, *mapped.map_keys(config, wildcards.study)
         ),
     message:
         "Extracting the maps of study {wildcards.study}"

@@ -9,6 +9,9 @@ import numpy as np
 from attnprior.errors import UserError
 from attnprior.files import load_tensors
 
+MOST_ARMS = 16  # whose attention one figure can show
+MOST_TEACHERS = 6  # whose reconstructions one figure can show
+
 
 @dataclass(frozen=True)
 class Looked:

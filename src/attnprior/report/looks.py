@@ -1,11 +1,11 @@
-"""The figures of what networks do with single images: where they look, and what masked autoencoders rebuild."""
+"""Figures of what networks do with single images: where they look, what masked autoencoders rebuild."""
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from attnprior.analysis.panels import members
-from attnprior.analysis.saved_maps import Looked, Maps
+from attnprior.analysis.saved_maps import MOST_TEACHERS, Looked, Maps
 from attnprior.config import Study
 from attnprior.report import style
 from attnprior.report.figures import Drawn, blank
@@ -156,10 +156,12 @@ def _reconstruction_caption(maps: Maps) -> str:
         " Rebuilt: the decoder output for hidden patches; visible patches are those of the input, pasted in,"
         " since the training loss does not judge them."
     )
+    if len(maps.rebuilt) >= MOST_TEACHERS:
+        text += f" At most {MOST_TEACHERS} are shown."
     if normed := dict.fromkeys(r.name for r in maps.rebuilt if r.norm_pix_loss):
         text += (
-            f" {', '.join(normed)} predicts patches without their mean and variance: those of the original are"
-            " put back, so the brightness and contrast of a patch are not its own."
+            f" {', '.join(normed)} predicts patches without their mean and variance: those of the original"
+            " are put back, so the brightness and contrast of a patch are not its own."
         )
     return text
 
@@ -176,11 +178,11 @@ def _images(maps: Maps) -> str:
 
 def _attention_caption(study: Study, maps: Maps) -> str:
     text = (
-        f"Attention of trained students and their teachers, seed {study.seeds[0]} of each arm: {_images(maps)},"
-        " of different classes where there are enough. By layer: weight on each patch, mean over heads and"
-        " queries. By head: what the query of the framed patch of the first image looks at, in layer"
-        f" {maps.heads_layer + 1}. Colours count in uniform attention: 1 is what a patch gets if all get the"
-        " same; 1 per cent of the values lie above the end of a scale."
+        f"Attention of trained students and their teachers, seed {study.seeds[0]} of each arm:"
+        f" {_images(maps)}, of different classes where there are enough. By layer: weight on each patch, mean"
+        " over heads and queries. By head: what the query of the framed patch of the first image looks at, in"
+        f" layer {maps.heads_layer + 1}. Colours count in uniform attention: 1 is what a patch gets if all get"
+        " the same; 1 per cent of the values lie above the end of a scale."
     )
     if any(max(len(n.looked), len(n.heads)) > SHOWN for n in maps.networks):
         text += f" At most {SHOWN} layers and heads are shown, evenly spread."
@@ -188,8 +190,8 @@ def _attention_caption(study: Study, maps: Maps) -> str:
         text += f" Arms that copy attention are shown with the maps that they use: {', '.join(copied)}."
     if with_token := [n.name for n in maps.networks if n.cls_token]:
         text += (
-            " Class tokens are left out as queries and as keys, so what falls on them is missing from the maps"
-            f" of {', '.join(dict.fromkeys(with_token))}."
+            " Class tokens are left out as queries and as keys, so what falls on them is missing from the"
+            f" maps of {', '.join(dict.fromkeys(with_token))}."
         )
     given = {(n.dataset, n.name) for n in maps.networks}
     every = [(d, arm) for d in study.datasets for panel in study.panels.values() for arm in members(panel)]

@@ -3,14 +3,11 @@
 Pictures of one kind are drawn as one image each: hundreds of axes would take most of the time.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from attnprior.report.style import DPI
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Canvas:
@@ -55,7 +52,7 @@ class Sheet:
     def __init__(self, width: float, height: float) -> None:
         from matplotlib.figure import Figure
 
-        self.figure: Figure = Figure(figsize=(width, height))
+        self.figure = Figure(figsize=(width, height))
         self._width, self._height = width, height
 
     def text(self, x: float, y: float, text: str, **look: Any) -> None:

@@ -13,6 +13,7 @@ from attnprior.analysis.saved_maps import Maps, read_maps
 from attnprior.config import Model, Study, build, build_study
 from attnprior.errors import UserError
 from attnprior.files import load_tensors, sha256, write_json, write_text
+from attnprior.report import curves as learning
 from attnprior.report import figures, looks, maps, style
 from attnprior.report.names import column
 from attnprior.report.tables import csv_text, read_csv
@@ -132,7 +133,7 @@ def draw(
     with style.look():
         drawn = {
             "accuracy": figures.accuracy(study, table, tidy),
-            "curves": figures.curves(study, histories),
+            "curves": learning.curves(study, histories),
             "impulse": impulse_figure(fit, weights) if fit and weights else figures.blank(NO_IMPULSE),
             "attention": looks.attention(study, shown),
             "reconstruction": looks.reconstruction(study, shown),

@@ -1,4 +1,4 @@
-"""Stage `extract_maps`: attention maps and reconstructions of trained networks, for the figures of a study."""
+"""Stage `extract_maps`: attention maps and reconstructions of networks, for the figures of a study."""
 
 import re
 import sys

@@ -2,7 +2,7 @@
 
 from attnprior.report.names import column
 from attnprior.source import code_files
-from attnprior.workflow import graph
+from attnprior.workflow import graph, mapped
 
 RULES = ("compare", "extract_maps", "draw", "report")  # of the stage of a study
 CURVES = {"validation top-1 accuracy": "val_top1", "validation loss (nats)": "val_loss"}
@@ -21,7 +21,7 @@ def study_stages(params: dict) -> dict:
         sources = [arm.directory for arm in graph.study_arms(params, study)] + (
             [f"fits/{impulse[1]}"] if impulse else []
         )
-        data, weights = graph.map_files(params, study)
+        data, weights = mapped.map_files(params, study)
         sources += [
             *data,
             *dict.fromkeys(w.rpartition("/seed")[0] for w in weights if w.startswith("teachers/")),
@@ -29,7 +29,7 @@ def study_stages(params: dict) -> dict:
         stages[f"study-{study}"] = {
             "cmd": f"attnprior make {' '.join(RULES)} -- {out}/metrics.json {out}/report.html",
             "deps": sources + code,
-            "params": [f"studies.{study}", *graph.map_keys(params, study)],
+            "params": [f"studies.{study}", *mapped.map_keys(params, study)],
             "outs": [f"{out}/{name}" for name in graph.STUDY_FILES if name != "metrics.json"],
             "metrics": [{f"{out}/metrics.json": {"cache": False}}],
         }

@@ -32,8 +32,6 @@ FIGURE_FILES = (
 DRAW_FILES = (*(f"figures/{name}" for name in FIGURE_FILES), "draw.run.json")
 REPORT_FILES = ("report.html", "report.run.json")
 STUDY_FILES = TABLE_FILES + MAPS_FILES + DRAW_FILES + REPORT_FILES
-MAPPED_ARMS = 16  # whose attention one figure can show
-REBUILT_TEACHERS = 6  # whose reconstructions one figure can show
 
 
 @dataclass(frozen=True)
@@ -164,40 +162,6 @@ def impulse_files(params: dict, study: str) -> tuple[list[str], list[str]]:
     arm, seed = found[0], found[0].seeds[0]
     weights = seed_files(arm.directory, [seed], ["weights.safetensors"])
     return fit_file(params, arm.dataset, arm.student, seed), weights
-
-
-def mapped_arms(params: dict, study: str) -> list[Arm]:
-    """Return the arms whose attention the figures of a study show: the first of each data set."""
-    arms, datasets = study_arms(params, study), params["studies"][study]["datasets"]
-    share = max(1, MAPPED_ARMS // len(datasets))
-    return [a for d in datasets for a in [a for a in arms if a.dataset == d][:share]][:MAPPED_ARMS]
-
-
-def rebuilt_teachers(params: dict, study: str) -> list[tuple[str, str, str]]:
-    """Return (data set, teacher, weights) of the masked autoencoders whose reconstructions a study shows."""
-    found = {}
-    for arm in study_arms(params, study):
-        teacher = teacher_of(params, arm.student)
-        if teacher is not None and params["teachers"][teacher]["source"] == "mae":
-            (path,) = teacher_weights(params, arm.dataset, arm.student, arm.seeds[0])
-            found[path] = (arm.dataset, teacher, path)
-    return list(found.values())[:REBUILT_TEACHERS]
-
-
-def map_files(params: dict, study: str) -> tuple[list[str], list[str]]:
-    """Return the data files and the weights (students, then teachers) that the maps of a study come from."""
-    arms = mapped_arms(params, study)
-    students = [f for a in arms for f in seed_files(a.directory, a.seeds[:1], ["weights.safetensors"])]
-    teachers = [f for a in arms for f in teacher_weights(params, a.dataset, a.student, a.seeds[0])]
-    rebuilt = rebuilt_teachers(params, study)
-    data = dict.fromkeys(data_file(d) for d in [*(a.dataset for a in arms), *(d for d, _, _ in rebuilt)])
-    return list(data), list(dict.fromkeys([*students, *teachers, *(path for _, _, path in rebuilt)]))
-
-
-def map_keys(params: dict, study: str) -> list[str]:
-    """Return the dotted keys of `params.yaml` that the maps of a study depend on."""
-    teachers = dict.fromkeys(f"teachers.{name}" for _, name, _ in rebuilt_teachers(params, study))
-    return ["compute", *teachers]
 
 
 def targets(params: dict, studies=None) -> list[str]:
