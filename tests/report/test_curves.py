@@ -62,7 +62,7 @@ def test_all_axes_of_a_data_set_share_their_scale():
     figure = axes_of(study([12, 3], ("digits", "letters"))).figure
     scales = {}
     for i, axes in enumerate(figure.axes):
-        dataset = axes.figure.axes[i - i % 2].get_title().split(", ")[1].split()[0]
+        dataset = axes.figure.axes[i - i % 2].get_title(loc="left").split(", ")[1].split()[0]
         scales.setdefault((dataset, i % 2), set()).add(axes.get_ylim())
     assert len(scales) == 4
     assert all(len(found) == 1 for found in scales.values())

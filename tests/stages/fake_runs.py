@@ -147,6 +147,23 @@ def write_maps(path: Path, made: dict, teachers=("mae",), split="val", grid=4, d
     save_tensors(path, tensors, about)
 
 
+def spoil(path: str, how: str) -> None:
+    """Damage a file as users do: lose it, cut it off, put something else in its place."""
+    file = Path(path)
+    if how == "missing":
+        file.unlink()
+    elif how == "truncated":
+        file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3 + 1])
+    elif file.suffix == ".csv":
+        file.write_text("time,level\n0,1\n")
+    elif file.suffix == ".json":
+        file.write_text('[{"name": "something else"}]\n')
+    elif file.suffix == ".svg":
+        file.write_text("<html></html>\n")
+    else:
+        save_tensors(file, {"x": np.zeros(3)}, {})
+
+
 def stage_options(folder: Path, params: dict) -> list[str]:
     return [
         *("--params", json.dumps(params), "--threads", "1"),

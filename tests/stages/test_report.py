@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -228,7 +229,11 @@ def test_a_thousand_runs_are_a_page_of_a_few_megabytes_in_seconds(project):
     made = fake_runs.study(seeds=range(5))
     make(made)
     study = report.build_study(made, "studies.digits")
-    rows = [report.read_csv(f"results/digits/{t}") for t in ("table.csv", "comparisons.csv", "results.csv")]
+    rows = [
+        report.read_table("results/digits/table.csv", "digits", study),
+        report.read_comparisons("results/digits/comparisons.csv", "digits", study),
+        report.read_results("results/digits/results.csv", "digits", study),
+    ]
     record = json.loads(Path("runs/digits/random/seed0/run.json").read_text())
     settings = {f"students.{i}": {f"key_{j}": j for j in range(10)} for i in range(5)}
     record |= {"params": json.dumps(settings), "inputs": {f"data/{i}": "ab" * 32 for i in range(3)}}
@@ -244,3 +249,38 @@ def test_a_thousand_runs_are_a_page_of_a_few_megabytes_in_seconds(project):
     assert time.perf_counter() - begin < 20
     assert len(text) < 9_000_000
     assert text.count("<li data-") == 1000
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "foreign"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "results/digits/results.csv",
+        "results/digits/comparisons.csv",
+        "results/digits/table.csv",
+        "results/digits/figures/accuracy.svg",
+        "results/digits/figures/captions.json",
+        "runs/digits/impulse/seed1/run.json",
+        "runs/digits/impulse/seed1/history.csv",
+    ],
+)
+def test_a_bad_input_is_one_line_that_names_it_and_the_old_page_stays(project, path, how, capsys):
+    argv = make(fake_runs.study(seeds=(0, 1)))
+    Path("results/digits/report.html").write_text("old")
+    fake_runs.spoil(path, how)
+    assert report.main(argv) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {path}: ")
+    assert err.count("\n") == 1
+    assert page() == "old"
+
+
+def test_records_of_other_runs_are_refused(project, capsys):
+    argv = make(fake_runs.study(seeds=(0, 1)))
+    shutil.copy("runs/digits/random/seed0/run.json", "runs/digits/impulse/seed1/run.json")
+    assert report.main(argv) == 1
+    err = capsys.readouterr().err
+    assert (
+        "error: runs/digits/impulse/seed1/run.json: not the record of train_student/digits/impulse/seed1"
+        in err
+    )

@@ -73,7 +73,7 @@ def read_maps(path: str, study: str) -> Maps:
             [_looked(about, tensors) for about in header["networks"]],
             [_rebuilt(about, tensors) for about in header["reconstructions"]],
         )
-    except (KeyError, TypeError, AttributeError) as e:
+    except (KeyError, TypeError, AttributeError, IndexError) as e:
         raise UserError(f"{path}: incomplete ({e}); delete it and run again") from e
 
 

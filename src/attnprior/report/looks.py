@@ -181,8 +181,8 @@ def _attention_caption(study: Study, maps: Maps) -> str:
         f"Attention of trained students and their teachers, seed {study.seeds[0]} of each arm:"
         f" {_images(maps)}, of different classes where there are enough. By layer: weight on each patch, mean"
         " over heads and queries. By head: what the query of the framed patch of the first image looks at, in"
-        f" layer {maps.heads_layer + 1}. Colours count in uniform attention: 1 is what a patch gets if all get"
-        " the same; 1 per cent of the values lie above the end of a scale."
+        f" layer {maps.heads_layer + 1}. Colours count in uniform attention: 1 is what a patch gets if"
+        " all get the same; 1 per cent of the values lie above the end of a scale."
     )
     if any(max(len(n.looked), len(n.heads)) > SHOWN for n in maps.networks):
         text += f" At most {SHOWN} layers and heads are shown, evenly spread."

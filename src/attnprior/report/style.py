@@ -2,10 +2,12 @@
 
 import contextlib
 import io
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+from attnprior.errors import UserError, one_line
 from attnprior.files import atomic, write_text
 
 INK, SOFT, LINE, PAPER = "#1d2127", "#5a6370", "#d5dae1", "#ffffff"
@@ -59,8 +61,22 @@ def line_style(place: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def look():
-    """Draw in this style within the block, whatever the user's own settings of matplotlib are."""
-    import matplotlib
+    """Draw in this style within the block, whatever the user's own settings of matplotlib are.
+
+    Files are drawn by Agg and the SVG writer; no display and no other back end is ever asked for.
+
+    Raises:
+        UserError: matplotlib cannot be imported.
+    """
+    os.environ["MPLBACKEND"] = "agg"  # an unknown name there makes the import fail
+    try:
+        import matplotlib
+        import matplotlib.figure
+    except ImportError as e:
+        raise UserError(
+            f"figures need matplotlib, which cannot be imported ({one_line(e)}); install it"
+            " (pip install matplotlib) and run again"
+        ) from e
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()

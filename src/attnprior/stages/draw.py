@@ -7,7 +7,7 @@ import numpy as np
 
 from attnprior.analysis import attention
 from attnprior.analysis.history import CURVES, course, read_history
-from attnprior.analysis.panels import Key, expected_runs
+from attnprior.analysis.panels import Key, Row, expected_runs
 from attnprior.analysis.predictions import of_split, read_predictions
 from attnprior.analysis.saved_maps import Maps, read_maps
 from attnprior.config import Model, Study, build, build_study
@@ -15,8 +15,9 @@ from attnprior.errors import UserError
 from attnprior.files import load_tensors, sha256, write_json, write_text
 from attnprior.report import curves as learning
 from attnprior.report import figures, looks, maps, style
+from attnprior.report.inputs import read_results, read_table
 from attnprior.report.names import column
-from attnprior.report.tables import csv_text, read_csv
+from attnprior.report.tables import csv_text
 from attnprior.stages.compare import identity, match_runs
 from attnprior.stages.job import Job, Stage, run_stage
 
@@ -88,10 +89,15 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
     """
     fit, about = load_tensors(fit_path, "numpy")
     weights, header = load_tensors(weights_path, "numpy")
-    model = build(Model, header.get("model", {}), f"{weights_path}: model")
+    if header.get("kind") != "student" or "logit_scale" not in header:
+        raise UserError(f"{weights_path}: not the weights of a student; delete it and train again")
+    model = build(Model, header["model"], f"{weights_path}: model")
+    size = (model.depth, model.num_heads, model.embed_dim, model.head_dim)
+    if not {"q", "k", "offsets"} <= fit.keys() or fit["q"].shape != size or "logit_scale" not in about:
+        raise UserError(f"{fit_path}: no fit for {weights_path}; delete it and run again")
     position = attention.position_code(model)
     qkv = weights.get("blocks.0.attn.qkv.weight")
-    if model.pos_at != "qk" or position is None or qkv is None or not {"q", "k", "offsets"} <= fit.keys():
+    if model.pos_at != "qk" or position is None or qkv is None:
         raise UserError(f"{weights_path}: no student of the fit {fit_path}; train it again")
     # The student sees alpha x + (1 - alpha) P, of which the part that depends on P alone is shown.
     share = (1 - model.alpha) ** 2
@@ -119,7 +125,8 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
 
 def draw(
     study: Study,
-    tables: Path,
+    tidy: list[Row],
+    table: list[Row],
     predictions: dict[Key, Path],
     fit: str | None,
     weights: str | None,
@@ -127,7 +134,6 @@ def draw(
     out: Path,
 ) -> list[Path]:
     """Write figures, captions.json and the tables behind DVC's plots to `out`, and return their paths."""
-    tidy, table = (read_csv(tables / name) for name in TABLES)
     histories = {k: read_history(p.with_name("history.csv")) for k, p in predictions.items()}
     counts, names, guesses = confusion_counts(study, predictions)
     with style.look():
@@ -166,10 +172,10 @@ def work(job: Job) -> dict:
     read = [*(f"{args.tables_dir}/{t}" for t in TABLES)]
     read += [p.with_name("history.csv").as_posix() for p in predictions.values()]
     job.inputs |= {path: sha256(path) for path in read}
+    tidy = read_results(f"{args.tables_dir}/{TABLES[0]}", name, study)
+    table = read_table(f"{args.tables_dir}/{TABLES[1]}", name, study)
     shown = read_maps(args.maps, name)
-    written = draw(
-        study, Path(args.tables_dir), predictions, args.fit, args.weights, shown, Path(args.out_dir)
-    )
+    written = draw(study, tidy, table, predictions, args.fit, args.weights, shown, Path(args.out_dir))
     job.outputs += [p.as_posix() for p in written]
     return {}
 
