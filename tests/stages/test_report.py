@@ -21,6 +21,23 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """A study of two seeds with all that the page needs, and the command line; never changed."""
+    root = tmp_path_factory.mktemp("ready")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        return root, make(fake_runs.study(seeds=(0, 1)))
+
+
+@pytest.fixture
+def prepared(ready, tmp_path, monkeypatch):
+    """A copy of the study as working directory; its command line."""
+    shutil.copytree(ready[0], tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return ready[1]
+
+
 def make(made):
     folders = [os.path.relpath(f) for f in fake_runs.make_runs(Path.cwd(), made)]
     params = json.dumps({"studies.digits": made})
@@ -264,8 +281,8 @@ def test_a_thousand_runs_are_a_page_of_a_few_megabytes_in_seconds(project):
         "runs/digits/impulse/seed1/history.csv",
     ],
 )
-def test_a_bad_input_is_one_line_that_names_it_and_the_old_page_stays(project, path, how, capsys):
-    argv = make(fake_runs.study(seeds=(0, 1)))
+def test_a_bad_input_is_one_line_that_names_it_and_the_old_page_stays(prepared, path, how, capsys):
+    argv = prepared
     Path("results/digits/report.html").write_text("old")
     fake_runs.spoil(path, how)
     assert report.main(argv) == 1
@@ -275,10 +292,9 @@ def test_a_bad_input_is_one_line_that_names_it_and_the_old_page_stays(project, p
     assert page() == "old"
 
 
-def test_records_of_other_runs_are_refused(project, capsys):
-    argv = make(fake_runs.study(seeds=(0, 1)))
+def test_records_of_other_runs_are_refused(prepared, capsys):
     shutil.copy("runs/digits/random/seed0/run.json", "runs/digits/impulse/seed1/run.json")
-    assert report.main(argv) == 1
+    assert report.main(prepared) == 1
     err = capsys.readouterr().err
     assert (
         "error: runs/digits/impulse/seed1/run.json: not the record of train_student/digits/impulse/seed1"
