@@ -9,7 +9,11 @@ from pathlib import Path
 import numpy as np
 
 import attnprior
+from attnprior.analysis.history import read_history
+from attnprior.config import build_study
 from attnprior.files import save_tensors
+from attnprior.report import inputs
+from attnprior.report.page import render
 from attnprior.stages import evaluate
 from tests.stages import commands
 
@@ -162,6 +166,34 @@ def spoil(path: str, how: str) -> None:
         file.write_text("<html></html>\n")
     else:
         save_tensors(file, {"x": np.zeros(3)}, {})
+
+
+def large_page(made: dict, count: int) -> str:
+    """Return the page of a prepared study with `count` cards, whose settings are as long as real ones."""
+    study = build_study(made, "studies.digits")
+    folder = "results/digits"
+    table = inputs.read_table(f"{folder}/table.csv", "digits", study)
+    pairs = inputs.read_comparisons(f"{folder}/comparisons.csv", "digits", study)
+    tidy = inputs.read_results(f"{folder}/results.csv", "digits", study)
+    record = json.loads(Path("runs/digits/random/seed0/run.json").read_text())
+    settings = {f"students.{i}": {f"key_{j}": j for j in range(10)} for i in range(5)}
+    record |= {"params": json.dumps(settings), "inputs": {f"data/{i}": "ab" * 32 for i in range(3)}}
+    curve = read_history("runs/digits/random/seed0/history.csv")
+    runs = {}
+    for i in range(count):
+        arm = students(made)[i % len(students(made))]
+        runs[f"runs/digits/{arm}/seed{i}/run.json"] = {**record, "seconds": {"total": float(i * 7 % count)}}
+    figures = [
+        {
+            "name": name,
+            "title": f"Title {name}",
+            "caption": f"What {name} shows.",
+            "left_out": False,
+            "svg": Path(f"{folder}/figures/{name}.svg").read_text(),
+        }
+        for name in FIGURES
+    ]
+    return render(study, table, pairs, tidy, runs, dict.fromkeys(runs, curve), figures, folder)
 
 
 def stage_options(folder: Path, params: dict) -> list[str]:

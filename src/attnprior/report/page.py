@@ -7,7 +7,7 @@ from attnprior.analysis.panels import Row, members
 from attnprior.analysis.stats import RESAMPLES
 from attnprior.config import Panel, Study
 from attnprior.report.cards import cards
-from attnprior.report.findings import findings, is_shown
+from attnprior.report.findings import answer, findings, is_shown
 from attnprior.report.script import SCRIPT, script_hash
 from attnprior.report.style import inline_svg
 from attnprior.report.tables import DASH, Table, make_table, notes, number, p_value
@@ -55,6 +55,7 @@ def render(
             panels.append(
                 {
                     "title": title,
+                    "answer": answer(own, pairs, panel.baseline, study.confidence),
                     "findings": findings(own, pairs, panel.baseline, study.confidence),
                     "table": make_table("Test results by arm", panel.baseline, own, study.confidence),
                     "pairs": pair_table(pairs, study.confidence),
@@ -64,7 +65,7 @@ def render(
     sizes = {r["dataset"]: r["value"] for r in tidy if r["split"] == "test" and r["metric"] == "n"}
     foot = [*notes(study, sizes), SHOWN.format(1 - study.confidence), PAIRS]
     page = Environment(autoescape=True, keep_trailing_newline=True).from_string(PAGE)
-    headline = f"{panels[0]['title']}: {' '.join(panels[0]['findings'][:2])}"
+    headline = f"{panels[0]['title']}: {panels[0]['answer']}"
     drawn = [{**f, "svg": inline_svg(f["svg"], f["name"], f["title"])} for f in figures]
     return page.render(
         title=study.title,
