@@ -1,8 +1,8 @@
 # The graph of attnprior. Rules: workflow/rules. Settings: params.yaml. Names and files: src/attnprior/workflow/graph.py.
 #
 #   fetch_dataset ──┬─► pretrain_teacher ─┐
-#                   └─────────────────────┼─► train_student ─► evaluate ─► compare ─► draw ─► report
-#   fit_impulse ──────────────────────────┘
+#                   └─────────────────────┼─► train_student ─┬─► evaluate ─► compare ─┬─► draw ─► report
+#   fit_impulse ──────────────────────────┘                  └─► extract_maps ────────┘
 from snakemake.utils import min_version
 
 min_version("9.27")

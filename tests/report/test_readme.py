@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from attnprior.analysis.panels import COMPARISON_COLUMNS
 from attnprior.report import readme
 from attnprior.report.tables import csv_text
 from tests.report.test_findings import comparison
@@ -20,7 +21,7 @@ def files(tmp_path):
     (folder / "run.json").write_text(json.dumps({"params": '{"studies.digits": {"confidence": 0.95}}'}))
     rows = [comparison("impulse"), comparison("mimetic", difference=0.01, low=-0.1, high=0.12, p=0.7)]
     rows += [comparison("impulse", "copy", -0.02, -0.03, -0.01)]
-    (folder / "comparisons.csv").write_text(csv_text(rows, list(rows[0])))
+    (folder / "comparisons.csv").write_text(csv_text(rows, COMPARISON_COLUMNS))
     (tmp_path / "README.md").write_text(TEXT)
     return str(tmp_path / "README.md"), str(folder)
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnprior.errors import UserError
 from attnprior.report import tables
 
 
@@ -77,15 +78,34 @@ def test_markdown_cells_cannot_break_the_table():
 
 
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True) | st.sampled_from(["nan", "inf", "infinity"])
-values = st.none() | st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6).map(tables.rounded) | names
+values = st.none() | st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6).map(tables.rounded)
 
 
-@given(rows=st.lists(st.fixed_dictionaries({"a": values, "b": values}), min_size=1))
+@given(rows=st.lists(st.fixed_dictionaries({"arm": names, "value": values}), min_size=1))
 def test_csv_round_trips(rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("csv") / "x.csv"
-    path.write_bytes(tables.csv_text(rows, ["a", "b"]).encode())
+    path.write_bytes(tables.csv_text(rows, ["arm", "value"]).encode())
     assert b"\r" not in path.read_bytes()
-    assert tables.read_csv(path) == rows
+    assert tables.read_csv(path, ["arm", "value"]) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "cannot be read as a table"),
+        ("arm,value\na,1\nb\n", "cannot be read as a table"),
+        ("arm,other\na,1\n", "has other columns than arm, value"),
+        ("arm,value\na,1\nb,0.12", "the last line is cut off"),
+        ("arm,value\na,much\n", "value is no number"),
+        ("arm,value\na,1-2\n", "cannot be read as a table"),
+    ],
+)
+def test_what_is_no_whole_table_is_refused_in_a_line(tmp_path, text, complaint):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(UserError, match=complaint) as caught:
+        tables.read_csv(path, ["arm", "value"])
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_floats_have_ten_significant_digits():

@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 
 import attnprior
+from attnprior.analysis.history import read_history
+from attnprior.config import build_study
 from attnprior.files import save_tensors
+from attnprior.report import inputs
+from attnprior.report.page import render
 from attnprior.stages import evaluate
 from tests.stages import commands
 
 CLASSES = ["nought", "one", "two", "three"]
-FIGURES = ("accuracy", "labels", "curves", "impulse", "confusion")
+FIGURES = ("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "confusion")
 LEVEL = {
     "random": 0.0,
     "mimetic": 0.2,
@@ -157,6 +161,78 @@ def write_impulse(fit: Path, weights: Path) -> dict:
     header = {"kind": "student", "flops": {"own": 1.5e9, "teacher": 0.0, "fit": 0.0}, "parameters": 1234}
     save_tensors(weights, tensors, {**header, "logit_scale": 0.5, "model": commands.MODEL})
     return made
+
+
+def write_maps(path: Path, made: dict, teachers=("mae",), split="val", grid=4, depth=2) -> None:
+    """Write what `extract_maps` leaves: noise for every arm, and for teachers that rebuild images."""
+    rng = np.random.default_rng(5)
+    tensors = {}
+    about: dict = {"kind": "maps", "study": "digits", "heads_layer": 0, "reconstructions": []}
+    about |= {"images": {}, "networks": []}
+    for dataset in made["datasets"]:
+        tensors[f"images/{dataset}"] = rng.integers(256, size=(3, 1, 2 * grid, 2 * grid), dtype=np.uint8)
+        about["images"][dataset] = {"split": split, "index": [0, 1, 2], "classes": CLASSES[:3]}
+        for kind, name in [*(("student", s) for s in students(made)), *(("teacher", t) for t in teachers)]:
+            for part, count in (("looked", depth), ("heads", 2)):
+                values = rng.dirichlet(np.ones(grid**2), size=(count, 3)).reshape(count, 3, grid, grid)
+                tensors[f"{kind}/{dataset}/{name}/{part}"] = values.astype(np.float32)
+            copies = {"method": "copy", "teacher": "mae", "maps": "other_image"}
+            transfer = copies if name == "copy_other" else {"method": "none"} if kind == "student" else {}
+            who = {"kind": kind, "dataset": dataset, "name": name, "seed": made["seeds"][0]}
+            about["networks"].append({**who, "transfer": transfer, "cls_token": name.startswith("vit")})
+            if kind == "teacher":
+                hidden = np.zeros((3, grid, grid), np.float32)
+                hidden[:, 1:] = 1
+                tensors[f"reconstruction/{dataset}/{name}/hidden"] = hidden
+                predicted = rng.normal(0.5, 0.5, size=(3, 1, 2 * grid, 2 * grid)).astype(np.float32)
+                tensors[f"reconstruction/{dataset}/{name}/predicted"] = predicted
+                about["reconstructions"].append({**who, "patch_size": 2, "norm_pix_loss": True})
+    save_tensors(path, tensors, about)
+
+
+def spoil(path: str, how: str) -> None:
+    """Damage a file as users do: lose it, cut it off, put something else in its place."""
+    file = Path(path)
+    if how == "missing":
+        file.unlink()
+    elif how == "truncated":
+        file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3 + 1])
+    elif file.suffix == ".csv":
+        file.write_text("time,level\n0,1\n")
+    elif file.suffix == ".json":
+        file.write_text('[{"name": "something else"}]\n')
+    elif file.suffix == ".svg":
+        file.write_text("<html></html>\n")
+    else:
+        save_tensors(file, {"x": np.zeros(3)}, {})
+
+
+def large_page(made: dict, count: int) -> str:
+    """Return the page of a prepared study with `count` cards, whose settings are as long as real ones."""
+    study = build_study(made, "studies.digits")
+    folder = "results/digits"
+    table = inputs.read_table(f"{folder}/table.csv", "digits", study)
+    pairs = inputs.read_comparisons(f"{folder}/comparisons.csv", "digits", study)
+    tidy = inputs.read_results(f"{folder}/results.csv", "digits", study)
+    record = json.loads(Path("runs/digits/random/seed0/run.json").read_text())
+    settings = {f"students.{i}": {f"key_{j}": j for j in range(10)} for i in range(5)}
+    record |= {"params": json.dumps(settings), "inputs": {f"data/{i}": "ab" * 32 for i in range(3)}}
+    curve = read_history("runs/digits/random/seed0/history.csv")
+    runs = {}
+    for i in range(count):
+        arm = students(made)[i % len(students(made))]
+        runs[f"runs/digits/{arm}/seed{i}/run.json"] = {**record, "seconds": {"total": float(i * 7 % count)}}
+    figures = [
+        {
+            "name": name,
+            "title": f"Title {name}",
+            "caption": f"What {name} shows.",
+            "left_out": False,
+            "svg": Path(f"{folder}/figures/{name}.svg").read_text(),
+        }
+        for name in FIGURES
+    ]
+    return render(study, table, pairs, tidy, runs, dict.fromkeys(runs, curve), figures, folder)
 
 
 def stage_options(folder: Path, params: dict) -> list[str]:

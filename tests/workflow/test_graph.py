@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from attnprior.workflow import dvc_studies, graph, sync
+from attnprior.workflow import dvc_studies, graph, mapped, sync
 from attnprior.workflow.params import read_yaml
 from tests.workflow.project import ROOT
 
@@ -72,7 +72,7 @@ def test_targets_name_every_artifact_once(params):
     files = graph.targets(params)
     assert len(files) == len(set(files))
     records = [f for f in files if f.endswith("run.json")]
-    assert len(records) == 164  # one for each job
+    assert len(records) == 165  # one for each job
     assert "runs/digits/vit_distil/seed4/predictions.safetensors" in files
 
 
@@ -107,3 +107,56 @@ def test_generated_text_is_stable(monkeypatch, params):
     monkeypatch.chdir(ROOT)
     text = (ROOT / "dvc.yaml").read_text()
     assert sync.dvc_text(params, sync.dvc_text(params, text)) == sync.dvc_text(params, text)
+
+
+def many(params, panels=6, arms=6):
+    """Give the study many arms: copies of the shipped students."""
+    students = params["students"]
+    params["studies"]["digits"]["panels"] = {}
+    for p in range(panels):
+        names = [f"p{p}_arm{i}" for i in range(arms)]
+        for i, name in enumerate(names):
+            students[name] = students["copy" if i else "random"]
+        panel = {"title": f"P{p}", "baseline": names[0], "arms": names, "controls": []}
+        params["studies"]["digits"]["panels"][f"p{p}"] = panel
+
+
+def test_maps_are_made_of_one_seed_of_each_arm_and_of_the_teachers_behind_them(params):
+    data, weights = mapped.map_files(params, "digits")
+    assert data == ["data/digits.safetensors"]
+    students = [w for w in weights if w.startswith("runs/")]
+    assert students == [
+        f"{a.directory}/seed0/weights.safetensors" for a in graph.study_arms(params, "digits")
+    ]
+    assert [w for w in weights if not w.startswith("runs/")] == [
+        f"teachers/digits/{t}/seed0/weights.safetensors" for t in ("mae_model_i", "random_model_i", "mae_vit")
+    ]
+    assert mapped.map_keys(params, "digits") == ["compute", "teachers.mae_model_i", "teachers.mae_vit"]
+
+
+def test_maps_follow_the_seed_of_a_fixed_teacher(params):
+    params["studies"]["digits"]["teacher_seed"] = 3
+    weights = mapped.map_files(params, "digits")[1]
+    assert "teachers/digits/mae_model_i/seed3/weights.safetensors" in weights
+    assert "runs/digits/copy/seed0/weights.safetensors" in weights
+
+
+def test_of_many_arms_the_first_of_every_data_set_are_mapped(params):
+    many(params)
+    assert len(mapped.mapped_arms(params, "digits")) == 16
+    params["studies"]["digits"]["datasets"] = ["digits", "letters", "faces"]
+    arms = mapped.mapped_arms(params, "digits")
+    assert [a.dataset for a in arms] == ["digits"] * 5 + ["letters"] * 5 + ["faces"] * 5
+    assert [a.student for a in arms[:5]] == [f"p0_arm{i}" for i in range(5)]
+    data, weights = mapped.map_files(params, "digits")
+    assert data == [f"data/{d}.safetensors" for d in ("digits", "letters", "faces")]
+    assert len(set(weights)) == len(weights)
+
+
+def test_a_study_without_teachers_maps_its_students_alone(params):
+    panel = params["studies"]["digits"]["panels"]["model_i"]
+    panel["arms"], panel["controls"] = ["random", "impulse"], []
+    params["studies"]["digits"]["panels"] = {"model_i": panel}
+    assert [w.split("/")[0] for w in mapped.map_files(params, "digits")[1]] == ["runs", "runs"]
+    assert mapped.map_keys(params, "digits") == ["compute"]
+    assert not any("teachers" in d for d in dvc_studies.study_stages(params)["study-digits"]["deps"])

@@ -6,8 +6,11 @@ import zipfile
 
 import pytest
 
+from attnprior.workflow import graph
+
 pytestmark = pytest.mark.workflow
-SHOWN = ("accuracy.svg", "curves.svg", "impulse.svg", "confusion.svg", "table.csv", "comparisons.csv")
+FIGURES = tuple(f"{name}.svg" for name in graph.FIGURES)
+SHOWN = (*FIGURES, "table.csv", "comparisons.csv")
 
 
 @pytest.mark.parametrize("suffix", ["html", "zip"])

@@ -6,7 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(workflow.basedir, "src")))  # the code of this checkout
 
 from attnprior.source import code_files
-from attnprior.workflow import environment, graph, params as settings
+from attnprior.workflow import environment, graph, mapped, params as settings
 
 environment.check_config(config)
 environment.set_environment(workflow.basedir)

@@ -1,4 +1,4 @@
-# Results of a study: tables, figures, then the page that explains them.
+# Results of a study: tables, maps of its networks, figures, then the page that explains them.
 
 
 rule compare:
@@ -59,6 +59,39 @@ rule compare:
         " > {log.text} 2>&1"
 
 
+rule extract_maps:
+    input:
+        data=lambda wildcards: mapped.map_files(config, wildcards.study)[0],
+        weights=lambda wildcards: mapped.map_files(config, wildcards.study)[1],
+        code=code_files("extract_maps"),
+    output:
+        maps="results/{study}/maps.safetensors",
+        run="results/{study}/maps.run.json",
+    log:
+        text="logs/extract_maps/{study}.log",
+        events="logs/extract_maps/{study}.events.jsonl",
+    benchmark:
+        "logs/extract_maps/{study}.benchmark.tsv"
+    conda:
+        "../envs/stages.yaml"
+    threads: config["compute"]["torch_threads"]
+    resources:
+        mem_mb=1000,
+        runtime=30,
+        gpu=int(config["compute"]["device"] == "cuda"),
+    params:
+        json=lambda wildcards: settings.settings(
+            config, *mapped.map_keys(config, wildcards.study)
+        ),
+    message:
+        "Extracting the maps of study {wildcards.study}"
+    shell:
+        "python -m attnprior.stages.extract_maps --study {wildcards.study}"
+        " --data {input.data} --weights {input.weights} --output {output.maps}"
+        " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
+        " > {log.text} 2>&1"
+
+
 rule draw:
     input:
         tables=[f"results/{{study}}/{name}" for name in ("results.csv", "table.csv")],
@@ -70,6 +103,7 @@ rule draw:
         ),
         fit=lambda wildcards: graph.impulse_files(config, wildcards.study)[0],
         weights=lambda wildcards: graph.impulse_files(config, wildcards.study)[1],
+        maps="results/{study}/maps.safetensors",
         code=code_files("draw"),
     output:
         accuracy=report(
@@ -99,6 +133,20 @@ rule draw:
             subcategory="Figures",
             labels={"what": "Impulse maps"},
             caption="../report/impulse.rst",
+        ),
+        attention=report(
+            "results/{study}/figures/attention.svg",
+            category="{study}",
+            subcategory="Figures",
+            labels={"what": "Attention maps"},
+            caption="../report/attention.rst",
+        ),
+        reconstruction=report(
+            "results/{study}/figures/reconstruction.svg",
+            category="{study}",
+            subcategory="Figures",
+            labels={"what": "Reconstructions"},
+            caption="../report/reconstruction.rst",
         ),
         confusion=report(
             "results/{study}/figures/confusion.svg",
@@ -135,7 +183,7 @@ rule draw:
     shell:
         "python -m attnprior.stages.draw --study {wildcards.study} --tables-dir results/{wildcards.study}"
         " --out-dir results/{wildcards.study}/figures --predictions {input.predictions}"
-        " --fit {input.fit} --weights {input.weights}"
+        " --fit {input.fit} --weights {input.weights} --maps {input.maps}"
         " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
         " > {log.text} 2>&1"
 

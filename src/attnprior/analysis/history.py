@@ -24,14 +24,17 @@ def read_history(path: str | Path) -> dict[str, np.ndarray]:
     """Return the columns of a history.csv, float64 (E,) each; E is the number of epochs.
 
     Raises:
-        UserError: the file is missing, empty or holds something else than numbers.
+        UserError: the file is missing, empty, truncated or holds something else than numbers.
     """
     try:
         with open(path, newline="", encoding="utf-8") as f:
-            header, *rows = csv.reader(f)
+            text = f.read()
+        header, *rows = csv.reader(text.splitlines())
         values = np.array(rows, np.float64)
     except (OSError, ValueError) as e:
         raise UserError(f"{path}: cannot be read as a history; delete it and train again") from e
+    if not text.endswith("\n"):
+        raise UserError(f"{path}: the last line is cut off; delete it and train again")
     if values.ndim != 2 or values.shape[1] != len(header) or "epoch" not in header:
         raise UserError(f"{path}: no history of epochs; delete it and train again")
     return dict(zip(header, values.T, strict=True))

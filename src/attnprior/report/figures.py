@@ -3,14 +3,11 @@
 Captions are plain ASCII without quotation marks: Snakemake's report reads them out of captions.json.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from attnprior.analysis.history import CURVES, course
-from attnprior.analysis.panels import Key, Row, members
+from attnprior.analysis.panels import Row, members
 from attnprior.config import Panel, Study
 from attnprior.report import style
 from attnprior.report.words import ONE_SEED, teachers
@@ -23,6 +20,8 @@ TITLES = {
     "labels": "Test accuracy over the number of labels",
     "curves": "Learning curves",
     "impulse": "Impulse maps before and after training",
+    "attention": "Where the networks look",
+    "reconstruction": "What the masked autoencoders rebuild",
     "confusion": "Confusion matrices",
 }
 
@@ -124,59 +123,6 @@ def accuracy(study: Study, table: Sequence[Row], tidy: Sequence[Row]) -> Drawn:
     else:
         spread = f"{ONE_SEED.capitalize()}; marks are single runs."
     return Drawn(figure, f"{spread} Crosses are controls. {protocol(study, tidy)}")
-
-
-def curves(study: Study, histories: Mapping[Key, dict[str, np.ndarray]]) -> Drawn:
-    """Draw validation accuracy and loss over epochs by arm: mean over seeds, band from least to most."""
-    panels, seeds = panels_of(study), len(study.seeds)
-    heights = [max(3.1, 0.19 * len(members(p)) + 0.8) for _, _, p, _ in panels]  # room for the legend
-    figure = figure_of(10, sum(heights))
-    grid = figure.subplots(len(panels), 2, squeeze=False, gridspec_kw={"height_ratios": heights})
-    drawn = 0
-    for line, (dataset, _, panel, title) in zip(grid, panels, strict=True):
-        for axes, column in zip(line, CURVES, strict=True):
-            factor = 100 if column == "val_top1" else 1
-            for place, arm in enumerate(_baseline_first(panel)):
-                own = [histories[dataset, arm, k] for k in study.seeds]
-                found = course(own, column)
-                if found is None:
-                    continue
-                drawn += 1
-                epochs, look = own[0]["epoch"], style.line_style(place)
-                every = max(1, len(epochs) // 8)
-                axes.plot(
-                    epochs,
-                    factor * found.mean,
-                    label=arm,
-                    linewidth=1.4,
-                    markersize=4,
-                    markevery=(place % every, every),
-                    **look,
-                )
-                if seeds > 1:
-                    axes.fill_between(
-                        epochs, factor * found.low, factor * found.high, color=look["color"], alpha=0.1, lw=0
-                    )
-            axes.set_xlabel("epoch")
-        line[0].set_ylabel("validation top-1 (%)")
-        line[1].set_ylabel("validation loss (nats)")
-        line[1].set_ylim(bottom=0)
-        line[0].set_title(title)
-        if drawn:
-            line[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.03), fontsize=8, handlelength=3.5)
-    if not drawn:
-        return blank("no run has a validation split")
-    band = f"Lines are means over {seeds} seeds, bands reach from the smallest to the largest seed"
-    return Drawn(
-        figure,
-        "Validation accuracy and loss after every epoch, by arm. "
-        f"{f'{band}.' if seeds > 1 else f'{ONE_SEED.capitalize()}; lines are single runs without a band.'}"
-        " Validation images are for watching only: nothing is chosen by them.",
-    )
-
-
-def _baseline_first(panel: Panel) -> list[str]:
-    return [panel.baseline, *(a for a in members(panel) if a != panel.baseline)]
 
 
 def protocol(study: Study, tidy: Sequence[Row]) -> str:

@@ -33,6 +33,27 @@ def is_shown(row: Row, confidence: float) -> bool:
     return apart and row["p_holm"] is not None and row["p_holm"] < 1 - confidence
 
 
+def answer(rows: Sequence[Row], comparisons: Sequence[Row], baseline: str, confidence: float) -> str:
+    """Return the sentence on the best arm of a panel: how far above baseline and runner-up, and if shown."""
+    arms = sorted((r for r in rows if r["role"] == "arm"), key=lambda r: -r["top1_mean"])
+    if len(arms) < 2:
+        return f"{baseline} is the only arm: nothing is compared."
+    best, second = arms[0]["arm"], arms[1]["arm"]
+    if rows[0]["seeds"] == 1:
+        return f"{_best(arms)}, is highest of all arms, but one seed shows no difference."
+    parts = [f"{_best(arms)}, is the highest mean test accuracy"]
+    for other in dict.fromkeys((baseline, second)):
+        if other != best:
+            row = pair(comparisons, best, other)
+            name = f"the baseline {other}" if other == baseline else f"{other}, the next"
+            if is_shown(row, confidence):
+                parts.append(f"{_points(row, confidence)} above {name}")
+            else:
+                points = number(100 * row["difference"], 1, signed=True)
+                parts.append(f"its lead over {name} ({points} points) is not shown")
+    return f"{parts[0]}: {'; '.join(parts[1:])}."
+
+
 def findings(
     rows: Sequence[Row],
     comparisons: Sequence[Row],

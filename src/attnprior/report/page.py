@@ -9,7 +9,7 @@ from attnprior.analysis.stats import RESAMPLES
 from attnprior.config import Panel, Study
 from attnprior.report.budgets import budget_findings
 from attnprior.report.cards import cards
-from attnprior.report.findings import findings, is_shown
+from attnprior.report.findings import answer, findings, is_shown
 from attnprior.report.script import SCRIPT, script_hash
 from attnprior.report.style import inline_svg
 from attnprior.report.tables import DASH, Table, make_table, notes, number, p_value
@@ -60,6 +60,7 @@ def render(
             panels.append(
                 {
                     "title": title,
+                    "answer": answer(own, pairs, panel.baseline, study.confidence),
                     "findings": findings(
                         own, pairs, panel.baseline, study.confidence, permuted, _classes(values)
                     ),
@@ -72,7 +73,7 @@ def render(
     foot = [*notes(study, sizes), SHOWN.format(1 - study.confidence), PAIRS]
     page = Environment(autoescape=True, keep_trailing_newline=True).from_string(PAGE)
     budgets = budget_findings(study, study_families(study, students), comparisons)
-    headline = budgets[0] if budgets else f"{panels[0]['title']}: {' '.join(panels[0]['findings'][:2])}"
+    headline = budgets[0] if budgets else f"{panels[0]['title']}: {panels[0]['answer']}"
     drawn = [{**f, "svg": inline_svg(f["svg"], f["name"], f["title"])} for f in figures]
     if budgets:  # the figure that shows the answer comes first
         drawn.sort(key=lambda f: f["name"] != "labels")

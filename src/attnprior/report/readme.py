@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attnprior.analysis.panels import Row
+from attnprior.analysis.panels import COMPARISON_COLUMNS, Row
 from attnprior.errors import UserError
 from attnprior.files import atomic, read_json, write_text
 from attnprior.report.findings import is_shown, pair
@@ -87,7 +87,7 @@ def updated(text: str, folder: Path) -> tuple[str, dict[str, bytes]]:
     if f"<!-- claim:{study} " in text:
         settings = json.loads(read_json(folder / "run.json")["params"])
         confidence = settings[f"studies.{study}"]["confidence"]
-        comparisons = read_csv(folder / "comparisons.csv")
+        comparisons = read_csv(folder / "comparisons.csv", COMPARISON_COLUMNS)
         changes.append(lambda t: with_claims(t, study, comparisons, confidence))
     if not changes and not shown:
         raise UserError(

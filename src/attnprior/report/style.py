@@ -2,10 +2,12 @@
 
 import contextlib
 import io
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+from attnprior.errors import UserError, one_line
 from attnprior.files import atomic, write_text
 
 INK, SOFT, LINE, PAPER = "#1d2127", "#5a6370", "#d5dae1", "#ffffff"
@@ -14,6 +16,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("s", "^", "D", "v", "P", "X", "p")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 ON_LIGHT, ON_DARK = "#000000", "#fefefe"  # text on cells: keeps its colour on a dark page
+DPI = 150  # of PNG files
 MAP = "cividis"  # made for readers with and without colour blindness; light means more
 
 RC: Any = {
@@ -58,8 +61,22 @@ def line_style(place: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def look():
-    """Draw in this style within the block, whatever the user's own settings of matplotlib are."""
-    import matplotlib
+    """Draw in this style within the block, whatever the user's own settings of matplotlib are.
+
+    Files are drawn by Agg and the SVG writer; no display and no other back end is ever asked for.
+
+    Raises:
+        UserError: matplotlib cannot be imported.
+    """
+    os.environ["MPLBACKEND"] = "agg"  # an unknown name there makes the import fail
+    try:
+        import matplotlib
+        import matplotlib.figure
+    except ImportError as e:
+        raise UserError(
+            f"figures need matplotlib, which cannot be imported ({one_line(e)}); install it"
+            " (pip install matplotlib) and run again"
+        ) from e
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -75,7 +92,7 @@ def save(figure, stem: Path) -> None:
         write_text(stem.with_suffix(".svg"), text.getvalue())
         figure.set_layout_engine("none")  # it is laid out now
         with atomic(stem.with_suffix(".png")) as temporary:
-            figure.savefig(temporary, format="png", dpi=150, metadata={"Software": None})
+            figure.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
 
 
 def inline_svg(text: str, name: str, title: str) -> str:

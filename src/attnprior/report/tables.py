@@ -11,6 +11,7 @@ from attnprior.config import Study
 from attnprior.errors import UserError, one_line
 from attnprior.report.words import ONE_SEED, teachers
 
+TEXTS = ("study", "dataset", "panel", "arm", "role", "split", "metric", "family", "reference")
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 TEX = {
     "\\": r"\textbackslash{}",
@@ -53,17 +54,27 @@ def csv_text(rows: Sequence[Row], columns: Sequence[str]) -> str:
     return out.getvalue()
 
 
-def read_csv(path) -> list[Row]:
+def read_csv(path, columns: Sequence[str]) -> list[Row]:
     """Return the rows of a file written from `csv_text`: numbers as numbers, empty cells as None.
 
     Raises:
-        UserError: the file is missing or not readable.
+        UserError: the file is missing, truncated, or not a table with these columns.
     """
+    again = "delete it and run the study's `compare` again"
     try:
         with open(path, newline="", encoding="utf-8") as f:
-            return [{k: _parsed(v) for k, v in row.items()} for row in csv.DictReader(f)]
+            text = f.read()
+        header, *lines = csv.reader(io.StringIO(text, newline=""))
+        rows = [{k: _parsed(v) for k, v in zip(header, line, strict=True)} for line in lines]
     except (OSError, ValueError) as e:
-        raise UserError(f"{path}: cannot be read ({one_line(e)}); run the study's `compare` again") from e
+        raise UserError(f"{path}: cannot be read as a table ({one_line(e)}); {again}") from e
+    if header != list(columns):
+        raise UserError(f"{path}: has other columns than {', '.join(columns[:4])}, ...; {again}")
+    bad = [k for row in rows for k, v in row.items() if isinstance(v, str) and k not in TEXTS]
+    if bad or not text.endswith("\n"):
+        what = f"{bad[0]} is no number" if bad else "the last line is cut off"
+        raise UserError(f"{path}: {what}; {again}")
+    return rows
 
 
 def _parsed(text: str) -> str | float | int | None:

@@ -12,7 +12,7 @@ PAGE = """<!DOCTYPE html>
 <style>
 :root { color-scheme: light dark;
   --text: #1d2127; --soft: #5a6370; --line: #d5dae1; --back: #fff; --band: #f4f6f8; --mark: #0072b2; }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root { --text: #e4e7eb; --soft: #9aa5b3; --line: #3a424d; --back: #15181c; --band: #1e2329;
     --mark: #56b4e9; }
 }
@@ -31,12 +31,15 @@ tbody th { font-weight: 500; }
 tbody tr:nth-child(even) { background: var(--band); }
 summary { cursor: pointer; margin: .5rem 0; }
 a { color: var(--mark); }
+.skip { position: absolute; left: -100rem; }
+.skip:focus { position: static; display: inline-block; margin-bottom: .75rem; }
 :focus-visible { outline: 2px solid var(--mark); outline-offset: 2px; }
 figure { margin: 1.25rem 0; }
 figcaption { color: var(--soft); font-size: .9rem; max-width: 60rem; margin-top: .5rem; }
 svg.figure { display: block; width: 100%; height: auto; }
 .wide svg.figure { min-width: 44rem; }
-.wide.lead svg.figure { min-width: 22rem; }
+.wide.lead svg.figure { min-width: 0; }
+svg.figure image { image-rendering: pixelated; }
 .tools { display: flex; flex-wrap: wrap; gap: .75rem 1.25rem; align-items: center; margin: .75rem 0; }
 .tools[hidden] { display: none; }
 .tools label { display: flex; gap: .4rem; align-items: center; }
@@ -63,6 +66,17 @@ svg.figure { display: block; width: 100%; height: auto; }
 .soft { color: var(--soft); }
 @media (max-width: 40rem) { body { padding: 1rem .75rem; } }
 .notes { color: var(--soft); font-size: .9rem; }
+@media print {
+  :root { color-scheme: light; }
+  body { max-width: none; padding: 0; font-size: 10pt; }
+  .tools, .skip { display: none; }
+  .scroll { overflow: visible; }
+  .wide svg.figure { min-width: 0; max-height: 24cm; }
+  table { font-size: 7pt; }
+  th, td { padding: .15rem .3rem; }
+  tr, figure, .cards li { break-inside: avoid; }
+  h2, h3, summary { break-after: avoid; }
+}
 </style>
 </head>
 <body>
@@ -91,6 +105,7 @@ svg.figure { display: block; width: 100%; height: auto; }
 </figure>
 {%- endif %}
 {%- endmacro %}
+<a class="skip" href="#runs">Skip to the list of runs</a>
 <main>
 <h1>{{ title }}</h1>
 <p class="headline">{{ headline }}</p>
@@ -133,12 +148,11 @@ svg.figure { display: block; width: 100%; height: auto; }
 <p>{{ note }}</p>
 {%- endfor %}
 </section>
-</main>
 <!-- provenance -->
 <section>
 <h2>Provenance</h2>
 {{- grid(provenance) }}
-<h2>Runs</h2>
+<h2 id="runs" tabindex="-1">Runs</h2>
 <form class="tools" hidden>
 <label>Filter <input type="search" name="filter" placeholder="e.g. impulse seed 3" autocomplete="off"></label>
 <label>Sort by <select name="sort">
@@ -185,6 +199,7 @@ validation). Links lead to files beside this page, in the folder of the project.
 </ul>
 </section>
 <!-- /provenance -->
+</main>
 <script>{{ script | safe }}</script>
 </body>
 </html>

@@ -8,21 +8,24 @@ import numpy as np
 from attnprior.analysis import attention
 from attnprior.analysis.families import study_families
 from attnprior.analysis.history import CURVES, course, read_history
-from attnprior.analysis.panels import Key, expected_runs
+from attnprior.analysis.panels import Key, Row, expected_runs
 from attnprior.analysis.predictions import of_split, read_predictions
+from attnprior.analysis.saved_maps import Maps, read_maps
 from attnprior.config import Model, Study, build, build_study
 from attnprior.errors import UserError
 from attnprior.files import load_tensors, sha256, write_json, write_text
-from attnprior.report import figures, labels, maps, style
+from attnprior.report import curves as learning
+from attnprior.report import figures, labels, looks, maps, style
+from attnprior.report.inputs import read_results, read_table
 from attnprior.report.names import column
-from attnprior.report.tables import csv_text, read_csv
+from attnprior.report.tables import csv_text
 from attnprior.stages.compare import identity, match_runs
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage(
     "draw",
     wildcards=("study",),
-    inputs=("predictions*", "fit?", "weights?"),
+    inputs=("predictions*", "fit?", "weights?", "maps"),
     outputs=(),
     options=("tables_dir", "out_dir"),
 )
@@ -87,10 +90,15 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
     """
     fit, about = load_tensors(fit_path, "numpy")
     weights, header = load_tensors(weights_path, "numpy")
-    model = build(Model, header.get("model", {}), f"{weights_path}: model")
+    if header.get("kind") != "student" or "logit_scale" not in header:
+        raise UserError(f"{weights_path}: not the weights of a student; delete it and train again")
+    model = build(Model, header["model"], f"{weights_path}: model")
+    size = (model.depth, model.num_heads, model.embed_dim, model.head_dim)
+    if not {"q", "k", "offsets"} <= fit.keys() or fit["q"].shape != size or "logit_scale" not in about:
+        raise UserError(f"{fit_path}: no fit for {weights_path}; delete it and run again")
     position = attention.position_code(model)
     qkv = weights.get("blocks.0.attn.qkv.weight")
-    if model.pos_at != "qk" or position is None or qkv is None or not {"q", "k", "offsets"} <= fit.keys():
+    if model.pos_at != "qk" or position is None or qkv is None:
         raise UserError(f"{weights_path}: no student of the fit {fit_path}; train it again")
     # The student sees alpha x + (1 - alpha) P, of which the part that depends on P alone is shown.
     share = (1 - model.alpha) ** 2
@@ -119,10 +127,12 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
 def draw(
     study: Study,
     students: dict[str, dict],
-    tables: Path,
+    tidy: list[Row],
+    table: list[Row],
     predictions: dict[Key, Path],
     fit: str | None,
     weights: str | None,
+    shown: Maps,
     out: Path,
 ) -> list[Path]:
     """Write figures, captions.json and the tables behind DVC's plots to `out`, and return their paths.
@@ -130,15 +140,16 @@ def draw(
     `students` has the settings of the study's students by name.
     """
     families = study_families(study, students)
-    tidy, table = (read_csv(tables / name) for name in TABLES)
     histories = {k: read_history(p.with_name("history.csv")) for k, p in predictions.items()}
     counts, names, guesses = confusion_counts(study, predictions)
     with style.look():
         drawn = {
             "accuracy": figures.accuracy(study, table, tidy),
             "labels": labels.budgets(study, families, table, tidy),
-            "curves": figures.curves(study, histories),
+            "curves": learning.curves(study, histories),
             "impulse": impulse_figure(fit, weights) if fit and weights else figures.blank(NO_IMPULSE),
+            "attention": looks.attention(study, shown),
+            "reconstruction": looks.reconstruction(study, shown),
             "confusion": maps.confusion(study, tidy, counts, names),
         }
     written = []
@@ -170,8 +181,10 @@ def work(job: Job) -> dict:
     read += [p.with_name("history.csv").as_posix() for p in predictions.values()]
     job.inputs |= {path: sha256(path) for path in read}
     students = {k[1]: job.section(f"students.{k[1]}") for k in predictions}
-    out = Path(args.out_dir)
-    written = draw(study, students, Path(args.tables_dir), predictions, args.fit, args.weights, out)
+    tidy = read_results(f"{args.tables_dir}/{TABLES[0]}", name, study)
+    table = read_table(f"{args.tables_dir}/{TABLES[1]}", name, study)
+    shown, out = read_maps(args.maps, name), Path(args.out_dir)
+    written = draw(study, students, tidy, table, predictions, args.fit, args.weights, shown, out)
     job.outputs += [p.as_posix() for p in written]
     return {}
 

@@ -6,13 +6,21 @@ from pathlib import Path
 from attnprior.analysis.history import read_history
 from attnprior.analysis.panels import expected_runs
 from attnprior.config import build_study
-from attnprior.files import read_json, sha256, write_text
+from attnprior.files import sha256, write_text
+from attnprior.report.inputs import (
+    read_captions,
+    read_comparisons,
+    read_record,
+    read_results,
+    read_svg,
+    read_table,
+)
 from attnprior.report.page import render
-from attnprior.report.tables import read_csv
+from attnprior.stages.compare import match_runs
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage("report", wildcards=("study",), inputs=("runs*",), outputs=("output",), options=("tables_dir",))
-FIGURES = ("accuracy", "labels", "curves", "impulse", "confusion")
+FIGURES = ("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "confusion")
 TABLES = ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
 
 
@@ -25,16 +33,19 @@ def work(job: Job) -> dict:
     read = [*(f"{folder}/{table}" for table in TABLES), *drawn.values(), captions, *histories.values()]
     job.inputs |= {path: sha256(path) for path in read}
     study = build_study(job.section(f"studies.{name}"), f"studies.{name}")
-    tidy, comparisons, table = (read_csv(f"{folder}/{file}") for file in TABLES[:3])
-    runs = {path: read_json(path) for path in job.args.runs}
-    about = read_json(captions)
+    given = match_runs(study, job.args.runs, "--runs")
+    tidy = read_results(f"{folder}/{TABLES[0]}", name, study)
+    comparisons = read_comparisons(f"{folder}/{TABLES[1]}", name, study)
+    table = read_table(f"{folder}/{TABLES[2]}", name, study)
+    runs = {path.as_posix(): read_record(path, key) for key, path in given.items()}
+    about = read_captions(captions, FIGURES)
     figures = [
         {
             "name": figure,
             "title": about["titles"][figure],
             "caption": about["captions"][figure],
             "left_out": figure in about["left_out"],
-            "svg": Path(path).read_text(encoding="utf-8"),
+            "svg": read_svg(path),
         }
         for figure, path in drawn.items()
     ]

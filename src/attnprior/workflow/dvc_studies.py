@@ -4,8 +4,9 @@ from attnprior.analysis.families import study_families
 from attnprior.config import build_study
 from attnprior.report.names import column
 from attnprior.source import code_files
-from attnprior.workflow import graph
+from attnprior.workflow import graph, mapped
 
+RULES = ("compare", "extract_maps", "draw", "report")  # of the stage of a study
 CURVES = {"validation top-1 accuracy": "val_top1", "validation loss (nats)": "val_loss"}
 
 
@@ -15,19 +16,23 @@ def study_stages(params: dict) -> dict:
     They are written out, since a DVC template cannot list a varying number of dependencies.
     """
     stages = {}
-    code = sorted({f for rule in ("compare", "draw", "report") for f in code_files(rule)})
+    code = sorted({f for rule in RULES for f in code_files(rule)})
     for study in params["active"]:
         out = f"results/{study}"
-        made = graph.TABLE_FILES + graph.DRAW_FILES + graph.REPORT_FILES
         impulse = graph.study_impulse(params, study)
         sources = [arm.directory for arm in graph.study_arms(params, study)] + (
             [f"fits/{impulse[1]}"] if impulse else []
         )
+        data, weights = mapped.map_files(params, study)
+        sources += [
+            *data,
+            *dict.fromkeys(w.rpartition("/seed")[0] for w in weights if w.startswith("teachers/")),
+        ]
         stages[f"study-{study}"] = {
-            "cmd": f"attnprior make compare draw report -- {out}/metrics.json {out}/report.html",
+            "cmd": f"attnprior make {' '.join(RULES)} -- {out}/metrics.json {out}/report.html",
             "deps": sources + code,
-            "params": graph.study_keys(params, study),
-            "outs": [f"{out}/{name}" for name in made if name != "metrics.json"],
+            "params": [*graph.study_keys(params, study), *mapped.map_keys(params, study)],
+            "outs": [f"{out}/{name}" for name in graph.STUDY_FILES if name != "metrics.json"],
             "metrics": [{f"{out}/metrics.json": {"cache": False}}],
         }
     return stages

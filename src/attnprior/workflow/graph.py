@@ -20,7 +20,8 @@ TABLE_FILES = (
     "metrics.json",
     "run.json",
 )
-FIGURES = ("accuracy", "labels", "curves", "impulse", "confusion")
+MAPS_FILES = ("maps.safetensors", "maps.run.json")
+FIGURES = ("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "confusion")
 FIGURE_FILES = (
     *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")),
     "captions.json",
@@ -31,6 +32,7 @@ FIGURE_FILES = (
 )
 DRAW_FILES = (*(f"figures/{name}" for name in FIGURE_FILES), "draw.run.json")
 REPORT_FILES = ("report.html", "report.run.json")
+STUDY_FILES = TABLE_FILES + MAPS_FILES + DRAW_FILES + REPORT_FILES
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def targets(params: dict, studies=None) -> list[str]:
     for arm in arms:
         files += seed_files(arm.directory, arm.seeds, RUN_FILES)
     for study in studies:
-        files += [f"results/{study}/{name}" for name in TABLE_FILES + DRAW_FILES + REPORT_FILES]
+        files += [f"results/{study}/{name}" for name in STUDY_FILES]
     return files
 
 

@@ -11,7 +11,12 @@ from attnprior.files import sha256
 from attnprior.workflow.params import subtree
 
 FOLDERS = {"pretrain_teacher": "teachers", "fit_impulse": "fits", "train_student": "runs", "evaluate": "runs"}
-NAMES = {"evaluate": "evaluate.run.json", "draw": "draw.run.json", "report": "report.run.json"}
+NAMES = {
+    "evaluate": "evaluate.run.json",
+    "extract_maps": "maps.run.json",
+    "draw": "draw.run.json",
+    "report": "report.run.json",
+}
 
 
 def record_of(key: str) -> str:

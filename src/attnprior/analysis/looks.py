@@ -1,0 +1,92 @@
+"""What networks do with a few images: their attention maps, and what masked autoencoders rebuild.
+
+Token i of the patches lies at row i // g and column i % g of a g x g grid. A class token is left out of every
+map, as query and as key, so a map of a model that has one sums to less than 1.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnprior.data.datasets import TRAIN, VAL, Data
+from attnprior.data.loader import normalise, part
+from attnprior.models.mae import MAE, patchify, unpatchify
+from attnprior.models.vit import ViT
+from attnprior.randomness import generator
+from attnprior.train.supervised import Network
+
+IMAGES = 4
+HEADS_LAYER = 0  # the layer whose heads are kept apart: the one that an initialisation reaches first
+
+
+def choose_images(data: Data, count: int = IMAGES) -> tuple[Tensor, dict[str, Any]]:
+    """Return images (n, C, H, W) uint8 that the figures show, and what they are.
+
+    The first validation image of each class comes first, then second ones; training images where there is no
+    validation split, test images never. The description holds split, rows in the data file and class names.
+    """
+    split = VAL if (data.split == VAL).any() else TRAIN
+    images, labels, rows = part(data, split, torch.device("cpu"))
+    seen: dict[int, int] = {}
+    ranks = []  # how many images of the same class come before
+    for label in labels.tolist():
+        ranks.append(seen.get(label, 0))
+        seen[label] = ranks[-1] + 1
+    order = sorted(range(len(ranks)), key=lambda i: (ranks[i], i))[:count]
+    about = {
+        "split": "val" if split == VAL else "train",
+        "index": rows[order].tolist(),
+        "classes": [data.classes[k] for k in labels[order].tolist()],
+    }
+    return images[order], about
+
+
+@torch.inference_mode()
+def attention(network: Network | ViT, images: Tensor) -> dict[str, Tensor]:
+    """Return the maps that a network uses for normalised images (n, C, H, W), in float32.
+
+    "looked" (layers, n, g, g): weight on each key, mean over heads and queries. "centre" (layers, n, g, g):
+    the query of the token at row and column g // 2, mean over heads. "heads" (heads, n, g, g): that query in
+    the first layer. A student that copies attention uses its teacher's maps in the copied layers; the control
+    `other_image` those of the next one of `images`, the last those of the first.
+    """
+    copied = None
+    if isinstance(network, Network):
+        vit = network.student
+        following = torch.arange(len(images), device=images.device).roll(-1)
+        copied = network.copied(images, following if network.transfer.maps == "other_image" else None, None)
+    else:
+        vit = network
+    _, recorded = vit(images, record=("logits",), copied=copied)
+    grid, p = vit.config.grid, vit.prefix
+    centre = grid // 2 * grid + grid // 2
+    maps = [logits.float().softmax(-1)[:, :, p:, p:] for logits in recorded["logits"]]  # n H N N
+    found = {
+        "looked": torch.stack([m.mean(dim=(1, 2)) for m in maps]),  # L n N
+        "centre": torch.stack([m[:, :, centre].mean(dim=1) for m in maps]),
+        "heads": maps[HEADS_LAYER][:, :, centre].transpose(0, 1),  # H n N
+    }
+    return {name: m.unflatten(-1, (grid, grid)) for name, m in found.items()}
+
+
+@torch.inference_mode()
+def reconstruction(mae: MAE, images: Tensor, data: Data, seed: int) -> dict[str, Tensor]:
+    """Return what a masked autoencoder rebuilds of images (n, C, H, W) uint8.
+
+    "hidden" (n, g, g) is 1 for hidden patches, drawn from the stream (seed, "figure_mask"). "predicted"
+    (n, C, H, W) is the decoder's output for every patch, in the unit of pixels / 255; with norm_pix_loss each
+    patch has been given the mean and variance of the original, which that decoder does not predict.
+    """
+    model = mae.encoder.config
+    shown = normalise(images, data.mean, data.std)
+    noise = torch.rand(len(images), model.num_patches, generator=generator(seed, "figure_mask"))
+    _, predicted, hidden = mae(shown, noise.to(images.device))  # n N p*p*C
+    if mae.norm_pix_loss:
+        variance, mean = torch.var_mean(patchify(shown, model.patch_size), dim=2, keepdim=True)
+        predicted = predicted * (variance + 1e-6).sqrt() + mean
+    m, s = (torch.tensor(v, device=images.device).view(1, -1, 1, 1) for v in (data.mean, data.std))
+    return {
+        "hidden": hidden.unflatten(-1, (model.grid, model.grid)),
+        "predicted": unpatchify(predicted, model.patch_size, model.in_chans) * s + m,
+    }

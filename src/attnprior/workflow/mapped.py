@@ -1,0 +1,40 @@
+"""Which networks the stage `extract_maps` of a study looks into, and what it reads for that."""
+
+from attnprior.analysis.saved_maps import MOST_ARMS, MOST_TEACHERS
+from attnprior.workflow import graph
+
+
+def mapped_arms(params: dict, study: str) -> list[graph.Arm]:
+    """Return the arms whose attention the figures of a study show: the first of each data set."""
+    arms, datasets = graph.study_arms(params, study), params["studies"][study]["datasets"]
+    share = max(1, MOST_ARMS // len(datasets))
+    return [a for d in datasets for a in [a for a in arms if a.dataset == d][:share]][:MOST_ARMS]
+
+
+def rebuilt_teachers(params: dict, study: str) -> list[tuple[str, str, str]]:
+    """Return (data set, teacher, weights) of the masked autoencoders whose reconstructions a study shows."""
+    found = {}
+    for arm in graph.study_arms(params, study):
+        teacher = graph.teacher_of(params, arm.student)
+        if teacher is not None and params["teachers"][teacher]["source"] == "mae":
+            (path,) = graph.teacher_weights(params, arm.dataset, arm.student, arm.seeds[0])
+            found[path] = (arm.dataset, teacher, path)
+    return list(found.values())[:MOST_TEACHERS]
+
+
+def map_files(params: dict, study: str) -> tuple[list[str], list[str]]:
+    """Return the data files and the weights (students, then teachers) that the maps of a study come from."""
+    arms = mapped_arms(params, study)
+    students = [f for a in arms for f in graph.seed_files(a.directory, a.seeds[:1], ["weights.safetensors"])]
+    teachers = [f for a in arms for f in graph.teacher_weights(params, a.dataset, a.student, a.seeds[0])]
+    rebuilt = rebuilt_teachers(params, study)
+    data = dict.fromkeys(
+        graph.data_file(d) for d in [*(a.dataset for a in arms), *(d for d, _, _ in rebuilt)]
+    )
+    return list(data), list(dict.fromkeys([*students, *teachers, *(path for _, _, path in rebuilt)]))
+
+
+def map_keys(params: dict, study: str) -> list[str]:
+    """Return the dotted keys of `params.yaml` that the maps of a study depend on."""
+    teachers = dict.fromkeys(f"teachers.{name}" for _, name, _ in rebuilt_teachers(params, study))
+    return ["compute", *teachers]
