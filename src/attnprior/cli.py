@@ -71,10 +71,10 @@ def _add_verify(commands) -> None:
     verify = commands.add_parser(
         "verify",
         help="make recorded jobs again elsewhere and compare with what dvc.lock recorded",
-        description="Makes recorded jobs again in a scratch folder, with the code and settings of this checkout,"
-        " and compares with what dvc.lock recorded. An arm: training and evaluation, from the recorded data,"
-        " teacher and fit. A study: everything. The checkout is not changed; run.json, logs and the provenance"
-        " in report.html are not compared.",
+        description="Makes recorded jobs again in a scratch folder, with the code and settings of this"
+        " checkout, and compares with what dvc.lock recorded. An arm: training and evaluation, from the"
+        " recorded data, teacher and fit. A study: everything. The checkout is not changed; run.json, logs"
+        " and the provenance in report.html are not compared.",
         epilog="exit status: 0 identical; 3 equal within tolerance; 4 different; 5 reference not available;"
         " 2 wrong usage, or a job failed",
     )
@@ -96,7 +96,8 @@ def _add_trace(commands) -> None:
         "trace",
         help="the chain of jobs behind a file or a number of a table",
         description="Prints the jobs behind a file or a number, down to the data set: settings, commit, code,"
-        " inputs, seed, machine, time and MLflow run.",
+        " inputs, seed, machine, time and MLflow run. Exit status 1: a file is not what its job wrote, or a"
+        " number not what its runs give.",
         epilog="targets: FILE; TABLE.csv:ROW[:COLUMN], as results/digits/table.csv:impulse:top1_mean or"
         " results/digits/results.csv:impulse/seed0:top1; STUDY ARM [COLUMN], as digits impulse top1_mean",
     )
@@ -121,6 +122,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as e:
         _log_traceback()
         print(f"error: {one_line(e)}", file=sys.stderr)
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 130

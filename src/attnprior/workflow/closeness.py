@@ -79,7 +79,7 @@ def _json(path: Path) -> dict[str, Any]:
 def _csv(path: Path) -> dict[str, Any]:
     with open(path, newline="", encoding="utf-8") as f:
         rows = list(csv.reader(f))
-    cells = {"columns": ",".join(rows[0])}
+    cells: dict[str, Any] = {"columns": ",".join(rows[0])}
     for number, row in enumerate(rows[1:], 1):
         named = next((c for c in row if c.startswith("accuracy/")), "")  # results.csv names it in the row
         for column, text in zip(rows[0], row, strict=True):

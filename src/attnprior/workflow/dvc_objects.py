@@ -1,6 +1,7 @@
 """Contents by their MD5, from DVC's cache or its default remote; nothing is written to either.
 
-Like `engines`, this calls interfaces of DVC that are not documented: `tests/workflow/test_recorded.py` holds them.
+Like `engines`, this calls interfaces of DVC that are not documented; `tests/workflow/test_recorded.py`
+holds what is assumed of them.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ class Objects:
         self._repo.close()
 
     def find(self, digest: str) -> Path | None:
-        """Return a file whose content has the MD5 `digest` (or that of a directory listing), if there is one."""
+        """Return a file whose content (or directory listing) has the MD5 `digest`, if there is one."""
         plain = digest.removesuffix(".dir")
         cached = Path(self._repo.cache.local.oid_to_path(digest))
         if md5(cached) == plain:
@@ -56,8 +57,8 @@ class Objects:
             with contextlib.suppress(Exception):  # whatever the remote's library raises: not to be had
                 self._folder.mkdir(parents=True, exist_ok=True)
                 partial = self._folder / f".{digest}"
-                with self._remote.fs.open(self._remote.oid_to_path(digest), "rb") as source:
-                    with open(partial, "wb") as target:
-                        shutil.copyfileobj(source, target)
+                address = self._remote.oid_to_path(digest)
+                with self._remote.fs.open(address, "rb") as source, open(partial, "wb") as target:
+                    shutil.copyfileobj(source, target)
                 os.replace(partial, fetched)
         return fetched if md5(fetched) == plain else None

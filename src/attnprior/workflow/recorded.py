@@ -24,7 +24,7 @@ class Recorded:
         return self._owner(path) is not None
 
     def digest(self, path: str) -> str | None:
-        """Return the recorded MD5 of `path`; None if it is not recorded or its directory's listing is lost."""
+        """Return the recorded MD5 of `path`; None if not recorded, or if its directory's listing is lost."""
         owner = self._owner(path)
         if owner is None or owner == path:
             return self._entries[path] if owner else None
@@ -60,7 +60,9 @@ class Recorded:
 
 def workspace_listing(directory: Path) -> list[dict[str, str | None]]:
     """Return DVC's listing of a directory as it lies here."""
-    files = sorted((f.relative_to(directory) for f in directory.rglob("*") if f.is_file()), key=lambda p: p.parts)
+    files = sorted(
+        (f.relative_to(directory) for f in directory.rglob("*") if f.is_file()), key=lambda p: p.parts
+    )
     return [{"md5": md5(directory / f), "relpath": f.as_posix()} for f in files]
 
 

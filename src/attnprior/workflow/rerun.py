@@ -35,7 +35,9 @@ def scratch_folder(parent: str | None, *, keep: bool) -> Iterator[Path]:
             Path(parent).mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="attnprior-verify-", dir=parent)).resolve()
     except OSError as e:
-        raise UserError(f"--scratch {parent or tempfile.gettempdir()}: cannot be written ({e.strerror})") from e
+        raise UserError(
+            f"--scratch {parent or tempfile.gettempdir()}: cannot be written ({e.strerror})"
+        ) from e
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
         yield folder

@@ -205,7 +205,10 @@ def _summarise(plan, overall, jobs, parts, changed, recorded: Recorded) -> None:
     first, job = next((p, j) for j in jobs.values() for p in j.parts if p.outcome == overall)
     if overall == MISSING:
         lost = sum(p.outcome == MISSING for p in parts)
-        print(f"{said} for {lost} of {len(parts)} artifacts, first {first.name}; {count} are identical; {REMEDY}")
+        print(
+            f"{said} for {lost} of {len(parts)} artifacts, first {first.name};"
+            f" {count} are identical; {REMEDY}"
+        )
         return
     if overall == CLOSE:
         print(closeness.STATED)
