@@ -1,11 +1,13 @@
 """Numbers of a study's tables: what each means, from which runs it was made, and the same made again."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from attnprior.errors import UserError, nearest
+from attnprior.files import read_json
 from attnprior.workflow.lineage import Lineage, Made
 
 TABLES = ("table.csv", "results.csv", "comparisons.csv")
@@ -38,7 +40,7 @@ class Value:
     arm: str
     seed: int
     measure: str  # dotted key
-    value: Any
+    value: Any  # None if the file does not tell
     path: str
 
 
@@ -51,7 +53,7 @@ class Cell:
     column: str
     value: Any
     meaning: str
-    recomputed: Any  # from the runs' files as they are now
+    recomputed: Any  # from the runs' files as they are now; None if they do not give it
     values: list[Value]
     also: list[str]  # other files of runs that the number depends on
 
@@ -60,34 +62,47 @@ class Table:
     """A table of a study with the same rows made again from the runs that its job read."""
 
     def __init__(self, path: str, job: Made) -> None:
-        """Read the table and the runs behind it.
+        """Read the table and, as far as they are here and fit each other, the runs behind it.
 
         Raises:
-            UserError: a file of a run is missing or unreadable.
+            UserError: the table is missing or unreadable.
         """
-        import json
-
-        from attnprior.analysis.panels import expected_runs, members, panel_results, tidy
+        from attnprior.analysis.panels import members
         from attnprior.config import build_study
-        from attnprior.report.tables import read_csv, rounded
-        from attnprior.stages.compare import match_runs, read_run
+        from attnprior.report.tables import read_csv
+        from attnprior.stages.compare import match_runs
 
-        name = job.record["wildcards"]["study"]
-        key = f"studies.{name}"
+        self.name = job.record["wildcards"]["study"]
+        key = f"studies.{self.name}"
         self.path, self.kind = path, PurePosixPath(path).name
         self.study = build_study(json.loads(job.record["params"])[key], key)
+        self.members = {name: list(members(panel)) for name, panel in self.study.panels.items()}
         of = {kind: [p for p in job.data if p.endswith(f"/{kind}")] for kind in FILES}
         self.files = {kind: match_runs(self.study, paths, kind) for kind, paths in of.items()}
-        self.runs = {k: read_run(*(self.files[kind][k] for kind in FILES)) for k in expected_runs(self.study)}
-        results = panel_results(self.study, self.runs)
-        again = {
-            "table.csv": [row for r in results for row in r.rows],
-            "comparisons.csv": [row for r in results for row in r.comparisons],
-            "results.csv": tidy(name, self.study, self.runs),
-        }[self.kind]
-        self.again = [{k: rounded(v) for k, v in row.items()} for row in again]
         self.rows = read_csv(path)
-        self.members = {name: list(members(panel)) for name, panel in self.study.panels.items()}
+        self.problem: str | None = None  # why the numbers cannot be made again
+        try:
+            self.again = self._made_again()
+        except UserError as e:
+            self.again, self.problem = [], str(e)
+
+    def _made_again(self) -> list[dict]:
+        """Return the rows of the table as the runs give them now.
+
+        Raises:
+            UserError: a file of a run is missing or unreadable, or its files do not belong together.
+        """
+        from attnprior.analysis.panels import expected_runs, panel_results, tidy
+        from attnprior.report.tables import rounded
+        from attnprior.stages.compare import read_run
+
+        runs = {k: read_run(*(self.files[kind][k] for kind in FILES)) for k in expected_runs(self.study)}
+        if self.kind == "results.csv":
+            rows = tidy(self.name, self.study, runs)
+        else:
+            results = panel_results(self.study, runs)
+            rows = [row for r in results for row in (r.rows if self.kind == "table.csv" else r.comparisons)]
+        return [{k: rounded(v) for k, v in row.items()} for row in rows]
 
     def cells(self, row: str, column: str | None) -> list[Cell]:
         """Return the numbers of the rows that `row` names (its parts in any order), of `column` or all.
@@ -167,10 +182,13 @@ class Table:
         seeds = [row["seed"]] if "seed" in row else self.study.seeds
         values = []
         for seed in seeds:
-            node: Any = self.runs[row["dataset"], arm, seed].metrics
-            for part in measure.split(".", 2 if "per_class" in measure else -1):
-                node = node[part]
             path = self.files["metrics.json"][row["dataset"], arm, seed].as_posix()
+            try:
+                node: Any = read_json(path)
+                for part in measure.split(".", 2 if "per_class" in measure else -1):
+                    node = node[part]
+            except (UserError, KeyError, TypeError):
+                node = None
             values.append(Value(arm, seed, measure, node, path))
         return values
 

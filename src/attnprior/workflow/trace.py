@@ -26,7 +26,8 @@ def trace(target: list[str], *, code: bool, as_json: bool) -> int:
         job = _producer(lineage, path)
         only = None
     else:
-        cells = table_of(lineage, path).cells(row, column)
+        table = table_of(lineage, path)
+        cells = table.cells(row, column)
         job = _producer(lineage, path)
         only = {v.path for cell in cells for v in cell.values}
         if column is not None:  # all numbers of an arm would bring all arms along, for Holm's correction
@@ -36,7 +37,9 @@ def trace(target: list[str], *, code: bool, as_json: bool) -> int:
     for name, run in find_runs([made.record for made in chain.values()]).items():
         facts[name]["mlflow"] = run
     problems = [p for fact in facts.values() for p in fact["problems"]]
-    wrong = [c for c in cells if c.recomputed != c.value]
+    if row is not None and table.problem:
+        problems.append(f"the numbers cannot be made again: {table.problem}")
+    wrong = [c for c in cells if c.recomputed not in (None, c.value)]
     problems += [f"{c.table}:{c.row}:{c.column} is {c.value}, its runs give {c.recomputed}" for c in wrong]
     about = {
         "path": path,

@@ -36,11 +36,17 @@ def cell_lines(cells: list[Cell]) -> Iterator[str]:
             folder = PurePosixPath(first).parent.name
             seeds = ",".join(map(str, by_seed))
             where = first.replace(f"/{folder}/", f"/seed{{{seeds}}}/") if len(by_seed) > 1 else first
-            yield f"  {measure} of {arm}: {', '.join(str(v.value) for v in by_seed.values())}  ({where})"
+            yield f"  {measure} of {arm}: {', '.join(_value(v.value) for v in by_seed.values())}  ({where})"
         width, wide = max(len(c.column) for c in mine), max(len(str(c.value)) for c in mine)
         for c in mine:
-            same = "recomputed: equal" if c.recomputed == c.value else f"! recomputed: {c.recomputed}"
+            same = f"! recomputed: {c.recomputed}"
+            if c.recomputed in (None, c.value):
+                same = "not recomputed" if c.recomputed is None else "recomputed: equal"
             yield f"  {c.column:{width}}  {c.value!s:{wide}}  {c.meaning}; {same}"
+
+
+def _value(value: Any) -> str:
+    return "not here" if value is None else str(value)
 
 
 def tree(lineage: Lineage, job: Made, facts: Facts, only: set[str] | None, code: bool) -> Iterator[str]:
