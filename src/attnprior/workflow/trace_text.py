@@ -7,6 +7,7 @@ from typing import Any
 
 from attnprior.workflow.cells import Cell
 from attnprior.workflow.lineage import Lineage, Made
+from attnprior.workflow.mlflow_find import LOCAL_PAGES
 
 SHORT = 12  # digits of a hash
 SHOWN = 3  # of many names
@@ -110,7 +111,7 @@ def _about(fact: dict[str, Any], said: dict[tuple[str, str], str], code: bool) -
     for first, kinds in repeated.items():
         yield f"{', '.join(kinds)}: as {first}"
     if run := fact.get("mlflow"):
-        yield f"MLflow: {run['url']}"
+        yield f"MLflow: {run['url']}" + (" (attnprior ui)" if run["url"].startswith(LOCAL_PAGES) else "")
     for problem in fact["problems"]:
         yield f"! {problem}"
 

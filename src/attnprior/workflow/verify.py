@@ -180,7 +180,7 @@ def compare(path: str, folder: Path, recorded: Recorded, jobs: dict[str, Outcome
         detail = "other bytes, and the recorded ones are not at hand" if digest else "its hash is not at hand"
         return Outcome(path, MISSING, f"{detail}; {REMEDY}")
     if path.endswith(".html") and closeness.same_page(made, reference):
-        return Outcome(path, IDENTICAL)
+        return Outcome(path, IDENTICAL, "its provenance aside")
     if closeness.is_drawn(path):
         numbers = [p.outcome for job in jobs.values() for p in job.parts if not closeness.is_drawn(p.name)]
         if set(numbers) & {CLOSE, DIFFERENT}:
@@ -199,10 +199,13 @@ def _files(parts: list[Outcome]) -> str:
 def _summarise(plan, overall, jobs, parts, changed, recorded: Recorded) -> None:
     said = f"verify {plan.name}: {overall}"
     if overall == IDENTICAL:
-        print(f"{said}: all {len(parts)} artifacts of {len(jobs)} jobs have the recorded bytes")
+        aside = "".join(f" ({p.name}: {p.detail})" for p in parts if p.detail)
+        print(f"{said}: all {len(parts)} artifacts of {len(jobs)} jobs have the recorded bytes{aside}")
         return
     count = sum(p.outcome == IDENTICAL for p in parts)
-    first, job = next((p, j) for j in jobs.values() for p in j.parts if p.outcome == overall)
+    # What follows from a first difference is no other one, even if it is larger.
+    sought = {MISSING} if overall == MISSING else {CLOSE, DIFFERENT}
+    first, job = next((p, j) for j in jobs.values() for p in j.parts if p.outcome in sought)
     if overall == MISSING:
         lost = sum(p.outcome == MISSING for p in parts)
         print(
