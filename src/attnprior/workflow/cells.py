@@ -137,9 +137,12 @@ class Table:
 
     def _of_row(self, row: dict, again: dict | None, column: str | None) -> list[Cell]:
         out = []
-        for name in _columns(row, self.kind):
-            if column is not None and name != column and not name.startswith(f"{column}_"):
-                continue
+        columns = _columns(row, self.kind)
+        if column is not None:
+            columns = [c for c in columns if c == column] or [
+                c for c in columns if c.startswith(f"{column}_")
+            ]
+        for name in columns:
             field = "value" if self.kind == "results.csv" else name
             meaning, arms, measure = self._meaning(row, name)
             values = [v for arm in arms for v in self._values(row, arm, measure)]
