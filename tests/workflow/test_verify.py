@@ -170,11 +170,15 @@ def test_a_weights_file_changed_before_it_was_recorded_is_found(project):
 
 @pytest.mark.slow
 def test_job_that_fails_is_named(project):
-    replace(
-        project, "src/attnprior/train/supervised.py", "import", "raise RuntimeError('broken here')\nimport"
-    )
+    module = project.root / "src/attnprior/train/supervised.py"
+    module.write_text(module.read_text() + "raise RuntimeError('broken here')\n")
     said = run(project, "digits-impulse", "--seeds", "0", status=2)
-    assert "error: train_student/digits/impulse/seed0" in said
+    assert (
+        "error: train_student/digits/impulse/seed0 failed when made again: RuntimeError: broken here" in said
+    )
+    module.write_text(module.read_text() + "def (\n")
+    said = run(project, "digits-impulse", "--seeds", "0", status=2)
+    assert "src/attnprior/train/supervised.py: line" in said and "invalid syntax" in said
 
 
 @pytest.mark.slow

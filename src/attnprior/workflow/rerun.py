@@ -12,12 +12,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from attnprior.errors import UserError
+from attnprior.errors import UserError, one_line
 from attnprior.workflow import environment
 from attnprior.workflow.eventlogs import read_jobs
 
 CODE = ("Snakefile", "params.yaml", "profiles", "workflow", "src")
 POLL = 0.5  # seconds between looks at the running jobs
+NOISE = ("Using workflow specific profile", "  File ")  # in Snakemake's log, before and after an error
 PATIENCE = 10  # seconds until processes that were told to end are killed
 
 
@@ -78,7 +79,7 @@ def make(folder: Path, rules: Sequence[str], targets: Sequence[str]) -> None:
     Raises:
         UserError: a job failed; its error is named.
     """
-    command = [sys.executable, "-m", "attnprior.workflow.engines", "--quiet", "all"]
+    command = [sys.executable, "-m", "attnprior.workflow.engines"]
     command += ["--allowed-rules", *rules] if rules else []
     commit = os.environ.get("ATTNPRIOR_COMMIT") or environment.commit(".")
     env = {**os.environ, "ATTNPRIOR_COMMIT": commit, **environment.job_environment(folder)}
@@ -130,5 +131,6 @@ def _error(folder: Path, log: Path) -> str:
         for job in read_jobs(path):
             if job.end is not None and job.end.get("error"):
                 return f"{job.start['job']} failed when made again: {job.end['error']}"
-    said = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f"snakemake failed: {said[-1] if said else 'no output'}"
+    text = log.read_text(errors="replace").replace(f"{folder}/", "")
+    said = [line for line in text.splitlines() if line.strip() and not line.startswith(NOISE)]
+    return f"snakemake failed: {one_line(' '.join(said))[:300] or 'no output'}"
