@@ -20,6 +20,8 @@ EXAMPLES = """examples:
   attnprior doctor                what would hinder a run on this machine
   attnprior sync                  after a clone with `dvc pull`, or a checkout
   attnprior ui                    MLflow's pages on http://127.0.0.1:5000
+  attnprior verify digits-impulse --seeds 0     make a recorded run again and compare
+  attnprior trace digits impulse top1_mean      where a number of a table comes from
 """
 
 
@@ -60,6 +62,9 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("study", metavar="STUDY")
     show.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
+    _add_verify(commands)
+    _add_trace(commands)
+
     commands.add_parser("track", help="bring MLflow up to date with the event logs (safe to repeat)")
     ui = commands.add_parser("ui", help="open MLflow's pages on this machine only")
     ui.add_argument("--port", type=int, default=5000)
@@ -71,8 +76,47 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_verify(commands) -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="make recorded jobs again elsewhere and compare with what dvc.lock recorded",
+        description="Makes recorded jobs again in a scratch folder, with the code and settings of this"
+        " checkout, and compares with what dvc.lock recorded. An arm: training and evaluation, from the"
+        " recorded data, teacher and fit. A study: everything. The checkout is not changed; run.json, logs"
+        " and the provenance in report.html are not compared.",
+        epilog="exit status: 0 identical; 3 equal within tolerance; 4 different; 5 reference not available;"
+        " 2 wrong usage, or a job failed",
+    )
+    verify.add_argument(
+        "target",
+        nargs="?",
+        metavar="STUDY|ARM",
+        help="a study, or an arm as DATASET-STUDENT (default: the active studies)",
+    )
+    verify.add_argument(
+        "--seeds", nargs="+", type=int, default=[], metavar="K", help="these seeds only, and no tables"
+    )
+    verify.add_argument("--keep", action="store_true", help="keep the scratch folder")
+    verify.add_argument("--scratch", metavar="DIR", help="where to make it (default: the temporary folder)")
+
+
+def _add_trace(commands) -> None:
+    trace = commands.add_parser(
+        "trace",
+        help="the chain of jobs behind a file or a number of a table",
+        description="Prints the jobs behind a file or a number, down to the data set: settings, commit, code,"
+        " inputs, seed, machine, time and MLflow run. Exit status 1: a file is not what its job wrote, or a"
+        " number not what its runs give.",
+        epilog="targets: FILE; TABLE.csv:ROW[:COLUMN], as results/digits/table.csv:impulse:top1_mean or"
+        " results/digits/results.csv:impulse/seed0:top1; STUDY ARM [COLUMN], as digits impulse top1_mean",
+    )
+    trace.add_argument("target", nargs="+", metavar="TARGET")
+    trace.add_argument("--code", action="store_true", help="list each source file with its hash")
+    trace.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run the command and return its exit status: 0, or 1 after one line on the screen."""
+    """Run the command and return its exit status: 0, or 1 after one line on the screen (`verify`: 2)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     use_checkout(argv)
     own, after = argv, []
@@ -87,6 +131,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as e:
         _log_traceback()
         print(f"error: {one_line(e)}", file=sys.stderr)
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 130
@@ -96,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
             f"error: {type(e).__name__}: {one_line(e)}{f' (traceback: {where})' if where else ''}",
             file=sys.stderr,
         )
-    return 1
+    return 2 if args.command == "verify" else 1
 
 
 def use_checkout(argv: list[str]) -> None:
@@ -127,6 +174,14 @@ def dispatch(args: argparse.Namespace, after: list[str]) -> int:
         from attnprior.workflow.make import make
 
         return make(args.rules, after)
+    if args.command == "verify":
+        from attnprior.workflow.verify import verify
+
+        return verify(args.target, args.seeds, keep=args.keep, scratch=args.scratch)
+    if args.command == "trace":
+        from attnprior.workflow.trace import trace
+
+        return trace(args.target, code=args.code, as_json=args.json)
     if args.command in ("track", "ui"):
         from attnprior.workflow import tracking
 
