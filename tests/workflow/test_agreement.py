@@ -11,7 +11,7 @@ import pytest
 
 from tests.workflow.project import Project, environment
 
-TABLES = {"compare/digits", "draw/digits", "report/digits"}
+TABLES = {"compare/digits", "extract_maps/digits", "draw/digits", "report/digits"}
 
 
 def arm(student: str, *seeds: int) -> set[str]:
