@@ -1,6 +1,6 @@
 import pytest
 
-from attnprior.report.findings import findings, is_shown
+from attnprior.report.findings import answer, findings, is_shown
 
 
 def comparison(arm, reference="random", difference=0.1, low=0.05, high=0.15, p=0.001, **changes):
@@ -116,3 +116,36 @@ def test_a_single_arm_compares_nothing():
     assert findings([arm("random", 0.7)], [], "random", 0.95) == [
         "random is the only arm: nothing is compared."
     ]
+
+
+def test_the_answer_is_one_sentence_on_the_best_arm():
+    pairs = [comparison("impulse"), comparison("copy", difference=0.12, low=0.01, high=0.23)]
+    pairs += [comparison("impulse", "copy", -0.02, -0.1, 0.06, p=0.6)]
+    assert answer(ARMS, pairs, "random", 0.95) == (
+        "copy has the highest mean test accuracy, 82.0 %: 12.0 points (95 % interval 1.0 to 23.0) above the"
+        " baseline random; its lead over impulse, the next (+2.0 points) is not shown."
+    )
+
+
+def test_the_answer_counts_a_runner_up_that_is_the_baseline_once():
+    assert answer(ARMS[:2], [comparison("impulse", p=0.5)], "random", 0.95) == (
+        "impulse has the highest mean test accuracy, 80.0 %: its lead over the baseline random (+10.0 points)"
+        " is not shown."
+    )
+    pairs = [comparison("impulse", difference=-0.1, low=-0.15, high=-0.05)]
+    assert answer([arm("random", 0.9), ARMS[1]], pairs, "random", 0.95) == (
+        "random has the highest mean test accuracy, 90.0 %: 10.0 points (95 % interval 5.0 to 15.0) above"
+        " impulse, the next."
+    )
+
+
+def test_one_arm_or_one_seed_is_no_answer():
+    alone = [ARMS[0], arm("other", 0.9, "control")]
+    assert (
+        answer(alone, [comparison("other")], "random", 0.95)
+        == "random is the only arm, at 70.0 % test accuracy."
+    )
+    rows = [arm("random", 0.7, seeds=1), arm("impulse", 0.8, seeds=1)]
+    assert answer(rows, [comparison("impulse", low=None, high=None)], "random", 0.95) == (
+        "impulse has the highest test accuracy, 80.0 %, but one seed shows no difference."
+    )

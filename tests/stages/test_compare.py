@@ -296,3 +296,15 @@ def test_torch_is_not_imported(project):
         fake_runs.imported("compare", arguments(made, folders), ("torch", "sklearn", "pandas", "mlflow"))
         == []
     )
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "foreign"])
+@pytest.mark.parametrize("name", ["metrics.json", "predictions.safetensors"])
+def test_a_bad_input_is_one_line_that_names_it_and_no_table_is_written(project, capsys, name, how):
+    made, folders = make(fake_runs.study(seeds=(0,)))
+    fake_runs.spoil(f"runs/digits/impulse/seed0/{name}", how)
+    assert compare.main(arguments(made, folders)) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: runs/digits/impulse/seed0/{name}: ")
+    assert err.count("\n") == 1
+    assert not Path("results/digits").exists()

@@ -90,7 +90,7 @@ def test_the_page_says_what_is_shown_how_it_was_measured_and_where_it_ran(projec
     assert report.main(make(fake_runs.study())) == 0
     out = Outline(page())
     assert "Where should attention come from?" in out.text
-    assert "Model I_1 & 100 %: impulse, " in out.text
+    assert "Model I_1 & 100 %: impulse has the highest mean test accuracy, " in out.text
     assert "Highest mean test accuracy: impulse" in out.text
     assert re.search(r"impulse beats random by [\d.]+ points \(95 % interval [\d.]+ to [\d.]+\)", out.text)
     assert "No difference to random is shown for: mimetic." in out.text
@@ -122,7 +122,8 @@ def test_figures_have_their_captions_and_one_left_out_says_so(project):
         assert ("id", f"{name}-p") in out.attributes
     assert "Title impulse. What impulse shows." in out.text
     assert out.tags.count("figure") == 5
-    assert len([v for k, v in out.attributes if k == "id"]) == 5  # each once: prefixed by its figure
+    ids = [v for k, v in out.attributes if k == "id" and v.endswith("-p")]
+    assert len(ids) == len(set(ids)) == 5  # each once: prefixed by its figure
 
 
 def test_each_run_has_a_card_with_settings_hashes_machine_curve_and_links(project):

@@ -36,12 +36,13 @@ def is_shown(row: Row, confidence: float) -> bool:
 def answer(rows: Sequence[Row], comparisons: Sequence[Row], baseline: str, confidence: float) -> str:
     """Return the sentence on the best arm of a panel: how far above baseline and runner-up, and if shown."""
     arms = sorted((r for r in rows if r["role"] == "arm"), key=lambda r: -r["top1_mean"])
+    best, percent = arms[0]["arm"], number(100 * arms[0]["top1_mean"], 1)
     if len(arms) < 2:
-        return f"{baseline} is the only arm: nothing is compared."
-    best, second = arms[0]["arm"], arms[1]["arm"]
+        return f"{best} is the only arm, at {percent} % test accuracy."
+    second = arms[1]["arm"]
     if rows[0]["seeds"] == 1:
-        return f"{_best(arms)}, is highest of all arms, but one seed shows no difference."
-    parts = [f"{_best(arms)}, is the highest mean test accuracy"]
+        return f"{best} has the highest test accuracy, {percent} %, but one seed shows no difference."
+    parts = [f"{best} has the highest mean test accuracy, {percent} %"]
     for other in dict.fromkeys((baseline, second)):
         if other != best:
             row = pair(comparisons, best, other)
