@@ -1,11 +1,15 @@
 """What the event logs tell of each job, whatever state a kill left them in."""
 
+import contextlib
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+HEAD = 64  # bytes at the begin of a log that tell it from another: they hold the time of its first event
 
 
 @dataclass
@@ -96,6 +100,45 @@ def read_jobs(path: Path) -> list[LoggedJob]:
     for job in jobs.values():
         job.replaced = job is not current
     return list(jobs.values())
+
+
+class Tail:
+    """Reads what is appended to an event log, each line once; a log begun anew is read from its start."""
+
+    def __init__(self, path: Path | str, *, skip: bool = False) -> None:
+        """Follow `path`, which need not exist yet; with `skip` what it holds now is passed over."""
+        self._path, self._offset, self._head = path, 0, b""
+        self._state: tuple[int, int] | None = None  # size and time stamp when last read
+        if skip:
+            with contextlib.suppress(OSError), open(path, "rb") as f:
+                self._head = f.read(HEAD)
+                self._offset = f.seek(0, os.SEEK_END)
+
+    def read(self) -> list[dict]:
+        """Return the events since the last call; a line without its end waits for the next."""
+        try:
+            stat = os.stat(self._path)
+            state = (stat.st_size, stat.st_mtime_ns)
+            if state == self._state:
+                return []
+            with open(self._path, "rb") as f:
+                head = f.read(HEAD)
+                if stat.st_size < self._offset or not head.startswith(self._head):
+                    self._offset = 0
+                f.seek(self._offset)
+                new = f.read()
+        except OSError:
+            return []
+        self._state, self._head = state, head
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [event for line in whole.splitlines() if (event := _event(line)) is not None]
+
+
+def last_error(path: Path | str) -> str | None:
+    """Return the one-line error of a log's newest attempt if that failed."""
+    events = Tail(path).read()
+    return events[-1].get("error") if events and events[-1]["event"] == "end" else None
 
 
 def _event(line: bytes) -> dict | None:
