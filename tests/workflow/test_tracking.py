@@ -14,7 +14,7 @@ import pytest
 
 import attnprior
 from attnprior.events import EventLog
-from attnprior.workflow import tracking
+from attnprior.workflow import mlflow_ui, tracking
 from attnprior.workflow.eventlogs import read_jobs
 
 SECONDS = 1_700_000_000.0
@@ -162,7 +162,7 @@ def test_a_job_becomes_a_run_with_its_history_settings_and_origin(root):
     assert (summary.warning, summary.jobs, summary.points) == (None, 1, 11)
     children, parents = stored(root)
     run, parent = children["id-impulse"], parents["1234567890abcdef"]
-    assert run.info.run_name == "train_student/digits/impulse/seed0"
+    assert run.info.run_name == "train_student/digits/impulse/seed000"
     assert run.info.status == parent.info.status == "FINISHED"
     events = [json.loads(x) for x in log_path(root, "impulse").read_text().splitlines()]
     assert run.info.start_time == round(1000 * events[0]["time"])
@@ -171,19 +171,21 @@ def test_a_job_becomes_a_run_with_its_history_settings_and_origin(root):
     assert histories(root, run)["final/val_top1"] == [(4, 0.5, round(1000 * events[-1]["time"]))]
     tags = run.data.tags
     assert tags["mlflow.parentRunId"] == parent.info.run_id
-    assert tags["attnprior.rule"] == "train_student"
-    assert tags["attnprior.wildcard.student"] == "impulse"
-    assert tags["attnprior.commit"] == tags["mlflow.source.git.commit"] == "c" * 40
+    assert tags["stage"] == "train_student"
+    assert (tags["dataset"], tags["student"], tags["arm"]) == ("digits", "impulse", "digits-impulse")
+    assert (tags["seed"], tags["init"], tags["status"]) == ("000", "impulse", "finished")
+    assert tags["commit"] == tags["mlflow.source.git.commit"] == "c" * 40
     assert tags["attnprior.params_digest"] == "d" * 64
     assert tags["attnprior.device"] == "cpu (A model)"
     assert tags["attnprior.version.torch"] == "2.9.0"
-    assert tags["attnprior.attempt"] == "1"
+    assert tags["attempt"] == "1"
     assert json.loads(tags["attnprior.inputs"]) == {"data/digits.safetensors": "a" * 64}
     params = run.data.params
-    assert params["students.impulse.init.source"] == "impulse"
-    assert params["students.impulse.init.fit"] == "null"
-    assert params["students.impulse.labels"] == "200"
-    assert params["students.impulse.long"] == "x" * 6000
+    assert params["student.name"] == "impulse"
+    assert params["student.init.source"] == "impulse"
+    assert params["student.init.fit"] == "null"
+    assert params["student.labels"] == "200"
+    assert params["student.long"] == "x" * 6000
 
 
 def test_a_lost_point_is_noticed_by_the_comparison_that_these_tests_use(root):
@@ -259,7 +261,7 @@ def test_a_resumed_attempt_repeats_steps_without_doubles(root):
     assert tracking.track(root).points == 5
     children, _ = stored(root)
     run = children["id-impulse"]
-    assert (run.info.status, run.data.tags["attnprior.attempt"]) == ("FINISHED", "2")
+    assert (run.info.status, run.data.tags["attempt"]) == ("FINISHED", "2")
     points = histories(root, run)
     assert [p[0] for p in points["train_loss"]] == [0, 1, 2, 3, 4, 5]
     assert [p[1] for p in points["val_top1"]] == [row(k)["val_top1"] for k in range(6)]
@@ -398,17 +400,14 @@ def test_a_tracked_project_is_recognised_without_importing_mlflow(root):
     write_job(root, "impulse")
     tracking.track(root)
     script = (
-        "import sys, time\nfrom attnprior.workflow import tracking\nbegun = time.perf_counter()\n"
+        "import sys\nfrom attnprior.workflow import tracking\n"
         "print(tracking.pending('.'), tracking.track('.').points)\n"
-        "print('mlflow' in sys.modules, time.perf_counter() - begun)"
+        "print('mlflow' in sys.modules)"
     )
     out = subprocess.run(
         [sys.executable, "-c", script], cwd=root, env=ENV, capture_output=True, text=True, check=True
     )
-    first, second = out.stdout.splitlines()
-    assert first == "False 0"
-    assert second.split()[0] == "False"
-    assert float(second.split()[1]) < 0.1
+    assert out.stdout.splitlines() == ["False 0", "False"]
 
 
 def test_pending_says_when_something_is_new(root, monkeypatch):
@@ -528,7 +527,7 @@ def test_a_deleted_experiment_costs_one_warning(root, capsys):
 
 def test_pages_are_served_on_this_machine_only(tmp_path):
     with pytest.raises(Exception, match=r"host 0\.0\.0\.0: MLflow's pages have no log-in"):
-        tracking.ui(tmp_path, host="0.0.0.0")
+        mlflow_ui.ui(tmp_path, host="0.0.0.0")
 
 
 def test_reading_keeps_the_first_of_repeated_steps(tmp_path):

@@ -61,16 +61,24 @@ class LoggedJob:
         """Yield (metric, value, time in ms, step) of the lines from `first_line` on.
 
         Of a step that a resumed attempt repeats, the first record counts. Final values are named
-        `final/METRIC`, at the last step. A value that was not finite is NaN.
+        `final/METRIC`, at the last step. A value that was not finite is NaN. `images_per_second`
+        follows from the times of two rows.
         """
         seen: set[tuple[str, int]] = set()
-        step = 0
+        step, before, images = 0, None, None
         for number, event in enumerate(self.events):
             if event["event"] == "start":
+                before, images = None, event.get("images")
                 continue
             prefix = "final/" if event["event"] == "end" else ""
             step = event.get("step", step)
-            for key, value in event.get("values", {}).items():
+            values = event.get("values", {})
+            if event["event"] == "metrics":
+                if before is not None and images is not None and event["time"] > before["time"]:
+                    rate = images * (step - before["step"]) / (event["time"] - before["time"])
+                    values = {**values, "images_per_second": rate}
+                before = event
+            for key, value in values.items():
                 name = prefix + _name(key)
                 if (name, step) in seen or not isinstance(value, int | float | None):
                     continue
