@@ -44,7 +44,7 @@ def wanted_jobs(params: dict, arms: list[str]) -> set[str]:
 def log_models(store: Store, jobs: list[LoggedJob], wanted: set[str]) -> str:
     """Log the students of the `wanted` jobs that are finished and as their run.json says; return a summary.
 
-    A student whose weights were logged is passed over. It takes 0.1 to 0.2 s each.
+    A student whose weights were logged is passed over. It takes about 0.1 s of a core each.
     """
     new = known = 0
     code: Path | None = None
