@@ -142,6 +142,7 @@ def _forwarded(child: subprocess.Popen, interrupted: Callable[[], None]) -> Iter
     """Hand a termination signal on to Snakemake, which stops its jobs; then finish our own part."""
 
     def forward(number: int, _frame: object) -> None:
+        interrupted()
         if child.poll() is None:
             child.send_signal(number)
 

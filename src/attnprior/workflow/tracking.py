@@ -57,16 +57,19 @@ def pending(root: Path | str = ".") -> bool:
 
 
 def track(
-    root: Path | str = ".", follow: Callable[[], bool] | None = None, extras: Sequence[Extra] = ()
+    root: Path | str = ".",
+    follow: Callable[[], bool] | None = None,
+    extras: Sequence[Extra] = (),
+    on_open: Callable[[], object] = lambda: None,
 ) -> Summary:
     """Bring MLflow up to date with the event logs below `root`/logs; safe to repeat and to kill.
 
     `follow` is called between passes: it waits and says whether jobs may still be running. After it
-    says no, one last pass is made, which adds the `extras`. Nothing is raised: problems become one
-    warning line on stderr.
+    says no, one last pass is made, which adds the `extras`. `on_open` is called when MLflow has been
+    loaded and its store opened. Nothing is raised: problems become one warning line on stderr.
     """
     root = Path(root).resolve()
-    tracker = Tracker(root)
+    tracker = Tracker(root, on_open)
     while follow is not None and follow():
         tracker.try_pass()
     return tracker.try_pass(extras)
@@ -75,8 +78,8 @@ def track(
 class Tracker:
     """Passes over the logs that keep the store open between them."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._summary = root, Summary(tracking_uri(root))
+    def __init__(self, root: Path, on_open: Callable[[], object]) -> None:
+        self._root, self._summary, self._on_open = root, Summary(tracking_uri(root)), on_open
         self._store: Store | None = None
         self._jobs: dict[str, tuple[tuple[int, int], list[LoggedJob]]] = {}  # log -> (size, time), its jobs
         self._token = uuid.uuid4().hex
@@ -106,6 +109,7 @@ class Tracker:
         with _alone(self._root / LOCK, self._token) as undisturbed:
             if self._store is None or not undisturbed or count_runs(uri) != self._runs:
                 self._store = Store(uri, self._root)
+                self._on_open()
             active = is_active(self._root)
             jobs = self._read(logs)
             failures: list[Exception] = []
@@ -197,6 +201,11 @@ def _alone(path: Path, token: str) -> Iterator[bool]:
         os.close(fd)
 
 
+def _yield_to_jobs() -> None:
+    """Let others compute first, once MLflow is loaded: beside busy jobs that alone would take minutes."""
+    os.nice(max(0, 10 - os.nice(0)))
+
+
 def _stdin_open() -> bool:
     """Wait for INTERVAL seconds or the end of stdin; return whether it is still open."""
     deadline = time.monotonic() + INTERVAL
@@ -207,13 +216,13 @@ def _stdin_open() -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Track once, or with `--follow` until stdin ends, at low priority; always return 0."""
+    """Track once, or with `--follow` until stdin ends; always return 0."""
     follow = (sys.argv[1:] if argv is None else argv) == ["--follow"]
     if follow:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the jobs; their ends are tracked, too
-        os.nice(10)
     system = os.environ.get("ATTNPRIOR_SYSTEM_METRICS") == "on"
-    summary = track(".", _stdin_open if follow else None, [system_metrics] if system else [])
+    extras = [system_metrics] if system else []
+    summary = track(".", _stdin_open, extras, _yield_to_jobs) if follow else track(".", extras=extras)
     if not follow:
         print(summary)
     return 0
