@@ -69,7 +69,9 @@ def test_more_jobs_than_lines_are_counted(height):
 
 
 def test_stopping_and_the_end_are_said():
-    assert "stopping: running jobs are being ended" in drawn(Snapshot(2, 1, 1, 0), stopping=True)[1]
+    assert drawn(Snapshot(2, 1, 1, 0, ends_at=200.0), instead=", stopping")[1].endswith(
+        "1:40 elapsed, stopping"
+    )
     assert drawn(Snapshot(2, 2, 0, 0, begun=90.0, ends_at=100.0))[1] == "████████████████████ 10 s elapsed"
 
 

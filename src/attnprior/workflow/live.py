@@ -60,7 +60,8 @@ class Live:
         from rich import live
         from rich.console import Console
 
-        self._progress, self._stopping = progress, False
+        self._progress = progress
+        self._instead: str | None = None  # of the time left, once that is not to be foreseen
         self._console = Console(highlight=False)
         self._size = self._console.size
         self._said: list[str] = []
@@ -77,6 +78,7 @@ class Live:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self._instead = ""
         self._live.__exit__(*error)
 
     def show(self, finished: list[Job], failed: list[tuple[Job, str]]) -> None:
@@ -93,10 +95,10 @@ class Live:
 
     def stopping(self) -> None:
         """Say from now on that the run is being stopped."""
-        self._stopping = True
+        self._instead = ", stopping"
 
     def _draw(self) -> "RenderableType":
-        return draw(self._progress.snapshot, time.time(), self._console, stopping=self._stopping)
+        return draw(self._progress.snapshot, time.time(), self._console, self._instead)
 
 
 def error_line(job: Job, error: str) -> str:
@@ -104,8 +106,8 @@ def error_line(job: Job, error: str) -> str:
     return f"error: {job.key}: {error} (log: {job.logs['text']})"
 
 
-def draw(now_is: Snapshot, now: float, console: "Console", *, stopping: bool = False) -> "RenderableType":
-    """Return the view of `now_is` at time `now` for a console of any size."""
+def draw(now_is: Snapshot, now: float, console: "Console", instead: str | None = None) -> "RenderableType":
+    """Return the view of `now_is` at time `now` for a console of any size; `instead` of the time left."""
     from rich.console import Group
     from rich.text import Text
 
@@ -114,8 +116,8 @@ def draw(now_is: Snapshot, now: float, console: "Console", *, stopping: bool = F
     head = Text(counts, style="bold")
     head.append(f", {now_is.failed} failed", style="bold red" if now_is.failed else "bold")
     times = f"{_short(now - now_is.begun)} elapsed"
-    if stopping:
-        times += ", stopping: running jobs are being ended"
+    if instead is not None:
+        times += instead
     elif now_is.ends_at is not None and now_is.done < now_is.total:
         times += f", about {_short(max(0.0, now_is.ends_at - now))} left"
     lines = [head, Text(f"{bar(now_is.done / now_is.total, console)} {times}")]
