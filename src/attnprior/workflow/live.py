@@ -11,6 +11,9 @@ from attnprior.workflow.progress import Progress, Row, Snapshot
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+ECHO = (
+    4  # columns kept free at the right, where the terminal shows keys such as ^C; a line more would be lost
+)
 NARROW = 50  # columns below which loss and images/s are left out
 FIXED = 4  # lines beside those of jobs: two of head, the titles, the count of those left out
 
@@ -89,9 +92,9 @@ class Live:
         before, self._size = self._size, self._console.size
         if self._size.width < before.width or self._size.height < before.height:
             self._console.clear()  # the old lines may have wrapped, and nobody knows where they end
-            for line in self._said[-self._size.height // 2 :]:
-                self._console.print(line, markup=False)
-            self._live.refresh()
+            self._live.refresh()  # printing repeats the last drawing, which must be one of this size
+            for said in self._said[-self._size.height // 2 :]:
+                self._console.print(said, markup=False)
 
     def stopping(self) -> None:
         """Say from now on that the run is being stopped."""
@@ -111,7 +114,7 @@ def draw(now_is: Snapshot, now: float, console: "Console", instead: str | None =
     from rich.console import Group
     from rich.text import Text
 
-    width, room = console.size.width, max(0, console.size.height - FIXED - 1)
+    width, room = max(1, console.size.width - ECHO), max(0, console.size.height - FIXED - 1)
     counts = f"{now_is.done} of {now_is.total} jobs done, {now_is.running} running, {now_is.waiting} waiting"
     head = Text(counts, style="bold")
     head.append(f", {now_is.failed} failed", style="bold red" if now_is.failed else "bold")
@@ -127,7 +130,8 @@ def draw(now_is: Snapshot, now: float, console: "Console", instead: str | None =
         if len(now_is.rows) > room:
             lines.append(Text(f"and {len(now_is.rows) - room} more", style="dim"))
     for text in lines:
-        text.no_wrap, text.overflow = True, "crop"
+        text.truncate(width)
+        text.no_wrap, text.overflow = True, "crop"  # if the terminal shrinks before it is drawn anew
     return Group(*lines)
 
 
@@ -157,7 +161,7 @@ def line(row: Row, now: float, width: int) -> str:
 
 
 def _columns(name: str, cells: tuple[str, ...], width: int) -> str:
-    widths = (11, 7, 5, 7, 7) if width >= 80 else (7, 6, 5, 6, 6)
+    widths = (11, 7, 5, 7, 7) if width >= 90 else (7, 6, 5, 6, 6)
     shown = [
         f"{c:>{w}}"
         for k, (c, w) in enumerate(zip(cells, widths, strict=True))
