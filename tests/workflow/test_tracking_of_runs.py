@@ -24,7 +24,7 @@ def points(path) -> dict[str, int]:
 
 
 def test_the_store_is_filled_while_the_jobs_run(project):
-    project.put("recipes.student.epochs", 300)
+    project.put("students.impulse.overrides", {"epochs": 200})
     child = subprocess.Popen(
         [sys.executable, "-m", "attnprior", "run"],
         cwd=project.root,
@@ -38,7 +38,7 @@ def test_the_store_is_filled_while_the_jobs_run(project):
             seen.append(max(found.values()))
         time.sleep(1)
     assert child.returncode == 0
-    assert 0 < min(seen) < max(seen) < 300
+    assert 0 < min(seen) < max(seen) < 200
     assert points(project.root / "mlflow.db") == {}
 
 
