@@ -65,7 +65,18 @@ def parser() -> argparse.ArgumentParser:
     _add_verify(commands)
     _add_trace(commands)
 
-    commands.add_parser("track", help="bring MLflow up to date with the event logs (safe to repeat)")
+    track = commands.add_parser("track", help="bring MLflow up to date with the event logs (safe to repeat)")
+    track.add_argument(
+        "--models",
+        nargs="*",
+        metavar="ARM",
+        help="log trained students as MLflow models, such as digits-copy (default: those of active studies)",
+    )
+    track.add_argument(
+        "--system-metrics",
+        action="store_true",
+        help="add time, memory, processor use and disk traffic of jobs",
+    )
     ui = commands.add_parser("ui", help="open MLflow's pages on this machine only")
     ui.add_argument("--port", type=int, default=5000)
 
@@ -182,13 +193,14 @@ def dispatch(args: argparse.Namespace, after: list[str]) -> int:
         from attnprior.workflow.trace import trace
 
         return trace(args.target, code=args.code, as_json=args.json)
-    if args.command in ("track", "ui"):
-        from attnprior.workflow import tracking
+    if args.command == "track":
+        from attnprior.workflow.track import track_command
 
-        if args.command == "ui":
-            return tracking.ui(Path("."), port=args.port)
-        print(tracking.track(Path(".")))
-        return 0
+        return track_command(args.models, system=args.system_metrics)
+    if args.command == "ui":
+        from attnprior.workflow.mlflow_ui import ui
+
+        return ui(Path("."), port=args.port)
     from attnprior.workflow import inspect
 
     if args.command == "doctor":

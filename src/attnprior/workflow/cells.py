@@ -67,7 +67,7 @@ class Table:
         Raises:
             UserError: the table is missing or unreadable.
         """
-        from attnprior.analysis.panels import members
+        from attnprior.analysis.panels import COMPARISON_COLUMNS, ROW_COLUMNS, TIDY_COLUMNS, members
         from attnprior.config import build_study
         from attnprior.report.tables import read_csv
         from attnprior.stages.compare import match_runs
@@ -79,7 +79,12 @@ class Table:
         self.members = {name: list(members(panel)) for name, panel in self.study.panels.items()}
         of = {kind: [p for p in job.data if p.endswith(f"/{kind}")] for kind in FILES}
         self.files = {kind: match_runs(self.study, paths, kind) for kind, paths in of.items()}
-        self.rows = read_csv(path)
+        columns = {
+            "results.csv": TIDY_COLUMNS,
+            "comparisons.csv": COMPARISON_COLUMNS,
+            "table.csv": ROW_COLUMNS,
+        }
+        self.rows = read_csv(path, columns[self.kind])
         self.problem: str | None = None  # why the numbers cannot be made again
         try:
             self.again = self._made_again()

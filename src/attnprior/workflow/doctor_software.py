@@ -1,6 +1,5 @@
 """Checks of what is installed: Python, packages, PyTorch and its devices, MLflow's store."""
 
-import contextlib
 import ctypes
 import re
 import sqlite3
@@ -12,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata, util
 from pathlib import Path
 
-from attnprior.errors import one_line
-from attnprior.workflow import mlflow_open
+from attnprior.errors import UserError, one_line
+from attnprior.workflow import mlflow_check, mlflow_open
 from attnprior.workflow.finding import Finding, ok, problem, warning
 from attnprior.workflow.processes import holders
 
@@ -158,48 +157,21 @@ def mlflow_store(root=".") -> Iterator[Finding]:
         if mlflow_open.is_new_sqlite(uri):
             yield ok("mlflow", f"no store yet; the first run makes {path}")
             return
-        mlflow_open.check_reachable(uri)
-        if path is None:
-            yield ok("mlflow", f"{uri} (reachable, if it names a server)")
-            return
-        version = _version(path)
+        mlflow_check.check_store(uri)
+    except UserError as e:
+        yield warning("mlflow", f"{uri}: {e}; runs go on without it, then: attnprior track")
+        return
     except (OSError, sqlite3.Error) as e:
         busy = f"; process {_names(holders(path))} has locked it" if path and holders(path) else ""
         yield warning("mlflow", f"{uri}: {one_line(e)}{busy}; runs go on without it, then: attnprior track")
         return
-    newest = _heads()
-    if newest and version not in newest:
-        yield warning(
-            "mlflow", f"{path}: tables of another MLflow ({version}); mlflow db upgrade {uri}, or delete it"
-        )
+    if path is None:
+        yield ok("mlflow", f"{uri} (reachable, if it names a server)")
     elif pids := holders(path, writing=True):
         yield warning("mlflow", f"{path}: process {_names(pids)} is writing; attnprior waits its turn")
     else:
         yield ok("mlflow", str(path))
 
 
-def _version(path: Path) -> str:
-    """Return which tables the store has."""
-    with contextlib.closing(
-        sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=0.5)
-    ) as db:
-        return db.execute("select version_num from alembic_version").fetchone()[0]
-
-
 def _names(pids: Iterable[int]) -> str:
     return ", ".join(map(str, pids))
-
-
-def _heads() -> set[str]:
-    """Return the newest table version of the installed MLflow, from its files: importing it takes seconds."""
-    spec = util.find_spec("mlflow")
-    if spec is None or spec.origin is None:
-        return set()
-    known, older = set(), set()
-    for path in Path(spec.origin).parent.glob("store/db_migrations/versions/*.py"):
-        text = path.read_text(encoding="utf-8")
-        if own := re.search(r"^revision = [\"'](\w+)", text, re.M):
-            known.add(own[1])
-        if before := re.search(r"^down_revision = [\"'](\w+)", text, re.M):
-            older.add(before[1])
-    return known - older

@@ -180,6 +180,7 @@ class Stages:
         from dvc.repo import Repo
 
         logging.getLogger("dvc").setLevel(logging.ERROR)
+        logging.getLogger("dvc.progress").setLevel(logging.CRITICAL)  # no bars of its own on a terminal
         try:
             self._repo = Repo()
             self.names = [s.addressing for s in self._repo.index.stages]

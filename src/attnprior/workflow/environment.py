@@ -56,6 +56,11 @@ def job_environment(root) -> dict[str, str]:
     }
 
 
+def child_environment(**more: str) -> dict[str, str]:
+    """Return the whole environment of a process that works in this checkout, with `more` added."""
+    return {**os.environ, **job_environment("."), **more}
+
+
 def commit(root) -> str:
     """Return the checked-out commit, with "-dirty" when tracked files differ from it, or ""."""
     described = subprocess.run(

@@ -1,11 +1,15 @@
 """What the event logs tell of each job, whatever state a kill left them in."""
 
+import contextlib
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+HEAD = 64  # bytes at the begin of a log that tell it from another: they hold the time of its first event
 
 
 @dataclass
@@ -57,16 +61,24 @@ class LoggedJob:
         """Yield (metric, value, time in ms, step) of the lines from `first_line` on.
 
         Of a step that a resumed attempt repeats, the first record counts. Final values are named
-        `final/METRIC`, at the last step. A value that was not finite is NaN.
+        `final/METRIC`, at the last step. A value that was not finite is NaN. `images_per_second`
+        follows from the times of two rows.
         """
         seen: set[tuple[str, int]] = set()
-        step = 0
+        step, before, images = 0, None, None
         for number, event in enumerate(self.events):
             if event["event"] == "start":
+                before, images = None, event.get("images")
                 continue
             prefix = "final/" if event["event"] == "end" else ""
             step = event.get("step", step)
-            for key, value in event.get("values", {}).items():
+            values = event.get("values", {})
+            if event["event"] == "metrics":
+                if before is not None and images is not None and event["time"] > before["time"]:
+                    rate = images * (step - before["step"]) / (event["time"] - before["time"])
+                    values = {**values, "images_per_second": rate}
+                before = event
+            for key, value in values.items():
                 name = prefix + _name(key)
                 if (name, step) in seen or not isinstance(value, int | float | None):
                     continue
@@ -96,6 +108,45 @@ def read_jobs(path: Path) -> list[LoggedJob]:
     for job in jobs.values():
         job.replaced = job is not current
     return list(jobs.values())
+
+
+class Tail:
+    """Reads what is appended to an event log, each line once; a log begun anew is read from its start."""
+
+    def __init__(self, path: Path | str, *, skip: bool = False) -> None:
+        """Follow `path`, which need not exist yet; with `skip` what it holds now is passed over."""
+        self._path, self._offset, self._head = path, 0, b""
+        self._state: tuple[int, int] | None = None  # size and time stamp when last read
+        if skip:
+            with contextlib.suppress(OSError), open(path, "rb") as f:
+                self._head = f.read(HEAD)
+                self._offset = f.seek(0, os.SEEK_END)
+
+    def read(self) -> list[dict]:
+        """Return the events since the last call; a line without its end waits for the next."""
+        try:
+            stat = os.stat(self._path)
+            state = (stat.st_size, stat.st_mtime_ns)
+            if state == self._state:
+                return []
+            with open(self._path, "rb") as f:
+                head = f.read(HEAD)
+                if stat.st_size < self._offset or not head.startswith(self._head):
+                    self._offset = 0
+                f.seek(self._offset)
+                new = f.read()
+        except OSError:
+            return []
+        self._state, self._head = state, head
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [event for line in whole.splitlines() if (event := _event(line)) is not None]
+
+
+def last_error(path: Path | str) -> str | None:
+    """Return the one-line error of a log's newest attempt if that failed."""
+    events = Tail(path).read()
+    return events[-1].get("error") if events and events[-1]["event"] == "end" else None
 
 
 def _event(line: bytes) -> dict | None:

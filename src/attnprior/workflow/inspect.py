@@ -4,8 +4,8 @@ from collections import Counter
 
 from attnprior.workflow import check, graph, params, sync
 from attnprior.workflow.engines import Stages, snakemake_graph
+from attnprior.workflow.eventlogs import last_error
 from attnprior.workflow.lock import run_lock
-from attnprior.workflow.run import job_error
 from attnprior.workflow.state import Hashes
 
 
@@ -46,7 +46,7 @@ def status() -> int:
     for rule, n in total.items():
         print(f"  {rule:17} {n - to_do[rule]:5} of {n} current")
     print(f"not recorded in dvc.lock: {', '.join(sorted(changed)) or 'nothing'}")
-    failures = [(j, e) for j in jobs.jobs if j.key in planned and (e := job_error(j))]
+    failures = [(j, e) for j in jobs.jobs if j.key in planned and (e := last_error(j.logs["events"]))]
     for job, error in failures:
         print(f"failed: {job.key}: {error} (log: {job.logs['text']})")
     if planned:

@@ -1,6 +1,5 @@
 """`attnprior make`: what `dvc.yaml` calls. Makes the stale jobs of some rules below given targets."""
 
-import os
 import subprocess
 import sys
 
@@ -34,6 +33,4 @@ def make(rules: list[str], targets: list[str]) -> int:
         return 0
     command = [sys.executable, "-m", "attnprior.workflow.engines", "--quiet", "all", "--rerun-incomplete"]
     command += ["--allowed-rules", *rules, "--", *targets]
-    return subprocess.run(
-        command, env={**os.environ, **environment.job_environment(".")}, check=False
-    ).returncode
+    return subprocess.run(command, env=environment.child_environment(), check=False).returncode

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from attnprior.errors import one_line
+from attnprior.workflow.mlflow_check import check_store
 from attnprior.workflow.mlflow_open import (
     EXPERIMENT,
-    check_reachable,
     is_new_sqlite,
     make_quiet,
     tracking_uri,
@@ -28,7 +28,7 @@ def find_runs(records: Iterable[dict[str, Any]], root: Path | str = ".") -> dict
     if os.environ.get("ATTNPRIOR_TRACKING") == "off" or is_new_sqlite(uri):
         return {}
     try:
-        check_reachable(uri)
+        check_store(uri)
         by_job = _runs(uri)
     except Exception as e:  # MLflow, its data base and its server fail in many ways
         print(f"warning: MLflow at {uri} does not answer: {one_line(e)[:200]}", file=sys.stderr)

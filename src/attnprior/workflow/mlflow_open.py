@@ -1,14 +1,11 @@
-"""Where the MLflow store is, whether it answers, and how it is made; MLflow is imported only to make it."""
+"""Where the MLflow store is, and how it is made; MLflow is imported only to make it."""
 
 import contextlib
 import logging
 import os
-import socket
 import sqlite3
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from attnprior.errors import UserError
 
@@ -106,22 +103,3 @@ def _ask(path: Path, query: str) -> int:
     address = f"{path.resolve().as_uri()}?mode=ro"
     with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as db:
         return db.execute(query).fetchone()[0]
-
-
-def check_reachable(uri: str) -> None:
-    """Try the server's port, or the data base file, before MLflow is imported (seconds) and retries.
-
-    Raises:
-        OSError: nothing answers.
-        sqlite3.Error: the file is no data base.
-    """
-    path = sqlite_path(uri)
-    if path is not None and not is_new_sqlite(uri):
-        _ask(path, "select count(*) from sqlite_master")
-    parts = urlsplit(uri)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return
-    if parts.scheme in getproxies() and not proxy_bypass(parts.hostname):
-        return  # only the proxy can tell
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    socket.create_connection((parts.hostname, port), timeout=2).close()

@@ -2,17 +2,19 @@
 
 import gc
 import itertools
-import json
 import socket
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from attnprior.errors import UserError
+from attnprior.workflow import params
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds
+from attnprior.workflow.mlflow_names import columns, data_inputs, parent_name, run_name, studies_of, tags_of
 from attnprior.workflow.mlflow_open import create_sqlite, is_new_sqlite, make_quiet, open_experiment
 
 PER_CALL = {"metrics": 800, "params": 90}  # MLflow takes 1,000 metrics and 100 params, 1,000 entities in all
-LONGEST = {"param": 6000, "tag": 5000}
 ATTACHED = {"compare": ("table.md", "table.csv", "metrics.json"), "report": ("report.html",)}
 IMPORTED = "attnprior.imported"  # which lines of the log are in the store
 
@@ -43,24 +45,26 @@ class Store:
         make_quiet()
         collecting = gc.isenabled()
         gc.disable()  # the import makes many objects and no garbage
-        from mlflow.entities import Metric, Param, RunTag, ViewType
+        from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag, ViewType
         from mlflow.tracking import MlflowClient
 
         if collecting:
             gc.enable()
         self._make = {"metric": Metric, "param": Param, "tag": RunTag}
-        self._root, self._uri = root, uri
+        self._make |= {"dataset": Dataset, "input": DatasetInput, "input_tag": InputTag}
+        self.root = root
+        self._studies = _studies(root)
         self.project = f"{socket.gethostname()}:{root}"
         if is_new_sqlite(uri):
             create_sqlite(uri, root)
-        self._client = MlflowClient(uri)
-        self._experiment = open_experiment(self._client, uri, root)
+        self.client = MlflowClient(uri)
+        self.experiment = open_experiment(self.client, uri, root)
         self.jobs: dict[str, KnownRun] = {}
         self.parents: dict[str, KnownRun] = {}
         token = None
         while True:
-            page = self._client.search_runs(
-                [self._experiment], run_view_type=ViewType.ALL, max_results=1000, page_token=token
+            page = self.client.search_runs(
+                [self.experiment], run_view_type=ViewType.ALL, max_results=1000, page_token=token
             )
             for run in page:
                 self._remember(run)
@@ -101,9 +105,12 @@ class Store:
         points = [p for p in job.points(first or 0) if (p[0], p[3]) not in present]
         if status == "FINISHED" and not job.replaced:
             self._attach(known, job)
-        tags = {k: v for k, v in self._tags(job).items() if known.tags.get(k) != v}
-        params = {} if first else flattened(job.start.get("params") or {})
-        self._log(known.run_id, points, params, tags)
+        all_tags = tags_of(job, self._studies) | {IMPORTED: job.fingerprint(len(job.lines))}
+        tags = {k: v for k, v in all_tags.items() if known.tags.get(k) != v}
+        settings = {} if first else columns(job.start.get("params") or {})
+        if not first:
+            self._log_inputs(known.run_id, job)
+        self._log(known.run_id, points, settings, tags)
         known.tags |= tags
         known.metrics |= {p[0] for p in points}
         if known.status != status:
@@ -114,9 +121,10 @@ class Store:
         parent = self._parent(job)
         begun = milliseconds(job.start)
         tags = {"attnprior.job_id": job.job_id, "attnprior.project": self.project}
+        tags["status"] = "running"
         if not parent.deleted:
             tags["mlflow.parentRunId"] = parent.run_id
-        run = self._client.create_run(self._experiment, begun, tags, run_name=job.start["job"])
+        run = self.client.create_run(self.experiment, begun, tags, run_name=run_name(job.start))
         return self._remember(run)
 
     def _parent(self, job: LoggedJob) -> KnownRun:
@@ -124,37 +132,18 @@ class Store:
         key = _parent_key(invocation, self.project)
         if key not in self.parents:
             tags = {"attnprior.invocation": invocation, "attnprior.project": self.project}
-            name = invocation if invocation == "snakemake" else f"run {invocation[:8]}"
+            tags["status"] = "running"
+            begun = datetime.fromtimestamp(job.start["time"], UTC)
+            name = parent_name(invocation, f"{begun:%Y-%m-%d %H:%M:%S}")
             self._remember(
-                self._client.create_run(self._experiment, milliseconds(job.start), tags, run_name=name)
+                self.client.create_run(self.experiment, milliseconds(job.start), tags, run_name=name)
             )
         return self.parents[key]
-
-    def _tags(self, job: LoggedJob) -> dict[str, str]:
-        now = job.latest_start
-        tags: dict[str, Any] = {
-            "attnprior.job": now["job"],
-            "attnprior.rule": now["rule"],
-            "attnprior.attempt": now.get("attempt", 1),
-            "attnprior.commit": now.get("commit"),
-            "mlflow.source.git.commit": now.get("commit"),
-            "attnprior.params_digest": now.get("params_digest"),
-            "attnprior.device": now.get("device"),
-            "attnprior.error": (job.end or {}).get("error"),
-            IMPORTED: job.fingerprint(len(job.lines)),
-        }
-        if now.get("invocation"):
-            tags["attnprior.invocation"] = now["invocation"]
-        if now.get("inputs"):
-            tags["attnprior.inputs"] = json.dumps(now["inputs"], sort_keys=True)
-        for group, values in (("wildcard", now.get("wildcards")), ("version", now.get("versions"))):
-            tags |= {f"attnprior.{group}.{k}": v for k, v in (values or {}).items()}
-        return {k: str(v)[: LONGEST["tag"]] for k, v in tags.items() if v is not None}
 
     def _stored(self, known: KnownRun) -> set[tuple[str, int]]:
         """Return the (metric, step) pairs in the store, for a log that does not continue the imported one."""
         return {
-            (key, m.step) for key in known.metrics for m in self._client.get_metric_history(known.run_id, key)
+            (key, m.step) for key in known.metrics for m in self.client.get_metric_history(known.run_id, key)
         }
 
     def _log(self, run_id: str, points: list, params: dict[str, str], tags: dict[str, str]) -> None:
@@ -167,18 +156,34 @@ class Store:
         marks = [self._make["tag"](k, v) for k, v in tags.items()]
         for number, (some_metrics, some_params) in enumerate(calls, 1):
             last = marks if number == len(calls) else []
-            self._client.log_batch(run_id, some_metrics or [], some_params or [], last)
+            self.client.log_batch(run_id, some_metrics or [], some_params or [], last)
+
+    def _log_inputs(self, run_id: str, job: LoggedJob) -> None:
+        """Name the data sets that the job was trained on; MLflow keeps what it has of them already."""
+        make = self._make
+        found = data_inputs((job.start.get("inputs") or {}).items())
+        context = [make["input_tag"]("mlflow.data.context", "train")]
+        if found:
+            self.client.log_inputs(run_id, [make["input"](make["dataset"](**d), context) for d in found])
+
+    def log_metrics(self, known: KnownRun, points: list[tuple[str, float, int, int]]) -> None:
+        """Add points (metric, value, time in ms, step) to a run."""
+        self._log(known.run_id, points, {}, {})
+        known.metrics |= {p[0] for p in points}
 
     def _attach(self, known: KnownRun, job: LoggedJob) -> None:
         for path in (job.end or {}).get("artifacts", []):
-            if Path(path).name in ATTACHED.get(job.start["rule"], ()) and (self._root / path).is_file():
-                self._client.log_artifact(known.run_id, str(self._root / path), str(Path(path).parent))
+            if Path(path).name in ATTACHED.get(job.start["rule"], ()) and (self.root / path).is_file():
+                self.client.log_artifact(known.run_id, str(self.root / path), str(Path(path).parent))
 
     def _set_status(self, known: KnownRun, status: str, end: int) -> None:
+        if known.tags.get("status") != status.lower():
+            self.client.set_tag(known.run_id, "status", status.lower())  # can be filtered by, unlike MLflow's
+            known.tags["status"] = status.lower()
         if status == "RUNNING":
-            self._client.update_run(known.run_id, status=status)
+            self.client.update_run(known.run_id, status=status)
         else:
-            self._client.set_terminated(known.run_id, status, end)
+            self.client.set_terminated(known.run_id, status, end)
         known.status, known.end = status, end
 
     def close_abandoned(self, present: set[str], starts: dict[str, int]) -> None:
@@ -218,21 +223,17 @@ class Store:
         )
 
 
+def _studies(root: Path) -> dict[str, list[str]]:
+    """Return which studies use each job, as far as the settings can be read."""
+    try:
+        return studies_of(params.load(root))
+    except (UserError, KeyError, TypeError):
+        return {}
+
+
 def _parent_key(invocation: str, project: str) -> str:
     return f"{invocation}@{project}" if invocation == "snakemake" else invocation
 
 
 def _parts(items: list, size: int) -> list[list]:
     return [items[i : i + size] for i in range(0, len(items), size)]
-
-
-def flattened(params: dict, prefix: str = "") -> dict[str, str]:
-    """Return nested parameters under dotted names as MLflow takes them; long values are cut."""
-    out: dict[str, str] = {}
-    for key, value in params.items():
-        if isinstance(value, dict) and value:
-            out |= flattened(value, f"{prefix}{key}.")
-        else:
-            text = value if isinstance(value, str) else json.dumps(value)
-            out[f"{prefix}{key}"[:250]] = text[: LONGEST["param"]]
-    return out

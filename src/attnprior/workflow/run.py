@@ -1,24 +1,25 @@
 """`attnprior run`: recover what is finished, correct the records, run the rest, record as it finishes."""
 
 import contextlib
-import json
-import os
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from attnprior.workflow import check, environment, graph, params, sync
-from attnprior.workflow.engines import Graph, Job, Stages, snakemake_graph
+from attnprior.workflow import environment, graph, params, sync
+from attnprior.workflow.engines import Stages, snakemake_graph
+from attnprior.workflow.follower import tracker
+from attnprior.workflow.live import view
 from attnprior.workflow.lock import RunLock, run_lock
-from attnprior.workflow.state import Hashes, stale_because
+from attnprior.workflow.progress import Progress, earlier_seconds
+from attnprior.workflow.recorder import Recorder
+from attnprior.workflow.state import Hashes
+from attnprior.workflow.summary import print_summary
 
 POLL = 1.0  # seconds between looks at the running jobs
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 RECORD_EVERY = 60.0  # seconds between records in dvc.lock
 
 
@@ -90,7 +91,7 @@ def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: Ru
     with Stages() as stages:
         recorder = Recorder(stages, jobs, hashes, found)
         recorder.settle()
-        status, progress = 0, Progress(found.planned)
+        status, progress = 0, Progress(found.planned, earlier_seconds(jobs.jobs))
         if found.planned:
             print(f"attnprior: {len(found.planned)} of {len(jobs.jobs)} jobs to run")
             sys.stdout.flush()
@@ -102,30 +103,32 @@ def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: Ru
                 pass
     if status == 0 and not found.planned:
         print(f"attnprior: nothing to do, all {len(jobs.jobs)} jobs are current")
-    _summary(studies, progress, time.time() - begun, status)
+    print_summary(studies, progress.done.values(), time.time() - begun, status)
     return status
 
 
-def _snakemake(studies, settings, args, lock: RunLock, progress: "Progress", recorder: "Recorder") -> int:
+def _snakemake(studies, settings, args, lock: RunLock, progress: Progress, recorder: Recorder) -> int:
     """Run Snakemake to the end, showing and recording jobs as they finish."""
     wanted = [] if set(studies) == set(settings["active"]) else graph.targets(settings, studies)
     invocation = uuid.uuid4().hex
     log = Path(f"logs/snakemake/{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, **environment.job_environment("."), "ATTNPRIOR_INVOCATION": invocation}
     command = [sys.executable, "-m", "attnprior.workflow.engines", *args]
     command += ["--", *wanted] if wanted else []
     progress.invocation = invocation
+    env = environment.child_environment(ATTNPRIOR_INVOCATION=invocation)
     with open(log, "w", encoding="utf-8") as out:
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(lock.fd,))
     lock.note(running=True, snakemake=child.pid)
-    with _forwarded(child):
+    with view(progress) as screen, _forwarded(child, screen.stopping):
         last = time.time()
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(POLL)
             done = child.returncode is not None
-            recorder.finished(progress.update())
+            finished, failed = progress.update(last=done)
+            screen.show(finished, failed)
+            recorder.finished(finished)
             if done:
                 break
             if time.time() - last > RECORD_EVERY:
@@ -138,118 +141,22 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: "Progress", rec
 
 
 @contextlib.contextmanager
-def _forwarded(child: subprocess.Popen):
+def _forwarded(child: subprocess.Popen, interrupted: Callable[[], None]) -> Iterator[None]:
     """Hand a termination signal on to Snakemake, which stops its jobs; then finish our own part."""
 
-    def forward(number, _frame):
+    def forward(number: int, _frame: object) -> None:
+        interrupted()
         if child.poll() is None:
             child.send_signal(number)
 
     # The terminal sends Ctrl-C to both of us: Snakemake handles it, we wait for it.
-    previous = {s: signal.signal(s, forward if s == signal.SIGTERM else signal.SIG_IGN) for s in STOP_SIGNALS}
+    handlers = {signal.SIGTERM: forward, signal.SIGINT: lambda *_: interrupted()}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-@dataclass
-class Progress:
-    """The jobs of one run: which have finished, and what their time went into."""
-
-    planned: list[Job]
-    invocation: str = ""
-    done: dict[str, dict] = field(default_factory=dict)  # job key -> run.json
-
-    def update(self) -> list[Job]:
-        """Print and return the jobs that finished since the last call."""
-        new = []
-        for job in self.planned:
-            if job.key in self.done:
-                continue
-            record = _read_record(job.run_json)
-            if record.get("invocation") == self.invocation:
-                self.done[job.key] = record
-                new.append(job)
-                seconds = record["seconds"]["total"]
-                total = len(self.planned)
-                print(f"[{len(self.done):{len(str(total))}}/{total}] {job.key}  {seconds:.1f} s")
-        sys.stdout.flush()
-        return new
-
-    def unfinished(self) -> list[Job]:
-        return [j for j in self.planned if j.key not in self.done]
-
-
-def _read_record(path: str) -> dict:
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
-class Recorder:
-    """Writes to dvc.lock the stages whose jobs are all current, and nothing else."""
-
-    def __init__(self, stages: Stages, jobs: Graph, hashes: Hashes, found: sync.Reconciled) -> None:
-        self._stages, self._hashes = stages, hashes
-        self._jobs = check.jobs_of(stages.outs(), jobs.jobs)
-        self._stale = {j.key for j in found.planned}
-        self._changed = set(stages.changed())
-        self._changed |= {n for n, group in self._jobs.items() if any(j.key in self._stale for j in group)}
-
-    def finished(self, jobs: Iterable[Job]) -> None:
-        """Note jobs that finished: they count as current if their content says so."""
-        for job in jobs:
-            if stale_because(job, self._hashes) is None:
-                self._stale.discard(job.key)
-
-    def settle(self) -> None:
-        """Record until nothing is left to record: a stage's new record can change the stages after it."""
-        while self.record():
-            self._changed = set(self._stages.changed())
-
-    def record(self) -> bool:
-        """Commit every changed stage all of whose jobs are current; return whether there was one."""
-        ready = [
-            name
-            for name in self._changed
-            if self._jobs.get(name) and not any(j.key in self._stale for j in self._jobs[name])
-        ]
-        if ready:
-            self._stages.commit(sorted(ready))
-            self._changed -= set(ready)
-        return bool(ready)
-
-
-@contextlib.contextmanager
-def tracker():
-    """Feed MLflow from the event logs while the block runs, in a process of its own.
-
-    ATTNPRIOR_TRACKING=off leaves it out; `attnprior track` can follow at any time.
-    """
-    if os.environ.get("ATTNPRIOR_TRACKING") == "off":
-        yield
-        return
-    child = subprocess.Popen(
-        [sys.executable, "-m", "attnprior.workflow.tracking", "--follow"],
-        stdin=subprocess.PIPE,
-        env={**os.environ, **environment.job_environment(".")},
-    )
-    try:
-        yield
-    finally:
-        assert child.stdin is not None
-        with contextlib.suppress(OSError):
-            child.stdin.close()
-        try:
-            child.wait(120)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            print(
-                "attnprior: tracking took too long and was stopped; later: attnprior track", file=sys.stderr
-            )
 
 
 def _untracked() -> bool:
@@ -259,67 +166,10 @@ def _untracked() -> bool:
 
 
 def _explain_failure(progress: Progress, log: Path) -> None:
-    """Print one line for each failed job, and where the whole log is."""
-    failed = 0
-    for job in progress.unfinished():
-        error = job_error(job, progress.invocation)
-        if error:
-            failed += 1
-            print(f"error: {job.key}: {error} (log: {job.logs['text']})", file=sys.stderr)
-    if not failed:
+    """Say where the whole log is, and how it ends if no job was to blame (those have had their lines)."""
+    if not progress.snapshot.failed:
         said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         print(f"error: snakemake failed: {said[-1].strip() if said else 'no output'}", file=sys.stderr)
     print(
         f"attnprior: {len(progress.unfinished())} jobs not finished; Snakemake's log: {log}", file=sys.stderr
     )
-
-
-def job_error(job: Job, invocation: str | None = None) -> str | None:
-    """Return the one-line error of a job's last attempt, if it failed (in the given invocation)."""
-    current, error = None, None
-    with contextlib.suppress(OSError):
-        for line in Path(job.logs["events"]).read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if event["event"] == "start":
-                    current, error = event.get("invocation"), None
-                elif event["event"] == "end":
-                    error = event.get("error")
-    if error is not None and (invocation is None or current == invocation):
-        return error
-    return None
-
-
-def _summary(studies: list[str], progress: Progress, wall: float, status: int) -> None:
-    for study in studies:
-        table = Path(f"results/{study}/table.md")
-        if status == 0 and table.is_file():
-            print(f"\n{table.read_text(encoding='utf-8').rstrip()}\n")
-    if status == 0:
-        print("tables and report:    " + ", ".join(f"results/{s}/" for s in studies))
-        print("weights and metrics:  runs/{dataset}/{student}/seed{k}/, teachers/, fits/")
-        print(
-            "logs:                 logs/    MLflow: attnprior ui    versions: dvc.lock (commit it with git)"
-        )
-    print(time_split(progress.done.values(), wall))
-
-
-def time_split(records, wall: float) -> str:
-    """Return a line that splits the wall time into computing and the rest.
-
-    Computing is the time of the stages' own work, shared over the cores that were busy; the rest
-    is process starts (Python, torch), Snakemake, DVC and MLflow.
-    """
-    records = list(records)
-    compute = sum(r["seconds"]["compute"] * r["threads"] for r in records)
-    startup = sum(r["seconds"]["startup"] * r["threads"] for r in records)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    computing = min(wall, compute / cores)
-    return (
-        f"time: {_minutes(wall)}; {len(records)} jobs on {cores} cores: computing {_minutes(computing)},"
-        f" engines and start-up {_minutes(wall - computing)} (process starts {_minutes(startup / cores)})"
-    )
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds // 60)} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.1f} s"

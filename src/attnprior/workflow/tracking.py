@@ -1,4 +1,4 @@
-"""MLflow follows the event logs of the jobs: `attnprior track` and `attnprior ui`.
+"""MLflow follows the event logs of the jobs: `attnprior track`.
 
 The logs are the truth and MLflow a view of them: every pass reads them all, adds what the store lacks
 and can rebuild a lost store. A store that is broken or out of reach costs a warning, never a job.
@@ -14,22 +14,23 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from attnprior.errors import UserError, one_line
 from attnprior.files import read_json, write_json
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds, read_jobs
-from attnprior.workflow.mlflow_open import QUIET, check_reachable, count_runs, tracking_uri
+from attnprior.workflow.mlflow_check import check_store
+from attnprior.workflow.mlflow_open import count_runs, tracking_uri
 from attnprior.workflow.mlflow_store import Store
+from attnprior.workflow.mlflow_system import system_metrics
 
 STAMP = Path(".snakemake/attnprior-tracked.json")
 LOCK = Path(".snakemake/attnprior-tracking.lock")
+Extra = Callable[[Store, list[LoggedJob]], str]  # adds something for jobs in the store; says what it did
 INTERVAL = 5.0  # seconds between passes while following
 PATIENCE = 60.0  # seconds to wait for another process that tracks
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass
@@ -39,12 +40,13 @@ class Summary:
     uri: str
     jobs: int = 0  # read from the logs
     points: int = 0  # added
+    extras: list[str] = field(default_factory=list)  # what they did, in words
     warning: str | None = None  # printed already
 
     def __str__(self) -> str:
         if self.warning:
             return f"MLflow at {self.uri}: not up to date"
-        return f"MLflow at {self.uri}: up to date, {self.points} new points"
+        return ", ".join([f"MLflow at {self.uri}: up to date, {self.points} new points", *self.extras])
 
 
 def pending(root: Path | str = ".") -> bool:
@@ -54,34 +56,40 @@ def pending(root: Path | str = ".") -> bool:
     return bool(logs) and not _is_tracked(root, tracking_uri(root), logs)
 
 
-def track(root: Path | str = ".", follow: Callable[[], bool] | None = None) -> Summary:
+def track(
+    root: Path | str = ".",
+    follow: Callable[[], bool] | None = None,
+    extras: Sequence[Extra] = (),
+    on_open: Callable[[], object] = lambda: None,
+) -> Summary:
     """Bring MLflow up to date with the event logs below `root`/logs; safe to repeat and to kill.
 
     `follow` is called between passes: it waits and says whether jobs may still be running. After it
-    says no, one last pass is made. Nothing is raised: problems become one warning line on stderr.
+    says no, one last pass is made, which adds the `extras`. `on_open` is called when MLflow has been
+    loaded and its store opened. Nothing is raised: problems become one warning line on stderr.
     """
     root = Path(root).resolve()
-    tracker = Tracker(root)
+    tracker = Tracker(root, on_open)
     while follow is not None and follow():
         tracker.try_pass()
-    return tracker.try_pass()
+    return tracker.try_pass(extras)
 
 
 class Tracker:
     """Passes over the logs that keep the store open between them."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._summary = root, Summary(tracking_uri(root))
+    def __init__(self, root: Path, on_open: Callable[[], object]) -> None:
+        self._root, self._summary, self._on_open = root, Summary(tracking_uri(root)), on_open
         self._store: Store | None = None
         self._jobs: dict[str, tuple[tuple[int, int], list[LoggedJob]]] = {}  # log -> (size, time), its jobs
         self._token = uuid.uuid4().hex
         self._runs: int | None = None  # in the store after the last pass
 
-    def try_pass(self) -> Summary:
+    def try_pass(self, extras: Sequence[Extra] = ()) -> Summary:
         """Make one pass; a problem is warned of once and leaves the rest for the next pass."""
         warned, self._summary.warning = self._summary.warning, None
         try:
-            self._pass()
+            self._pass(extras)
         except Exception as e:  # MLflow, its data base and its server fail in many ways
             self._store = None
             self._summary.warning = one_line(e)[:300] or type(e).__name__
@@ -93,14 +101,15 @@ class Tracker:
                 )
         return self._summary
 
-    def _pass(self) -> None:
+    def _pass(self, extras: Sequence[Extra]) -> None:
         uri, logs = self._summary.uri, event_logs(self._root)
-        if not logs or _is_tracked(self._root, uri, logs):
+        if not logs or (not extras and _is_tracked(self._root, uri, logs)):
             return
-        check_reachable(uri)
+        check_store(uri)
         with _alone(self._root / LOCK, self._token) as undisturbed:
             if self._store is None or not undisturbed or count_runs(uri) != self._runs:
                 self._store = Store(uri, self._root)
+                self._on_open()
             active = is_active(self._root)
             jobs = self._read(logs)
             failures: list[Exception] = []
@@ -117,6 +126,7 @@ class Tracker:
             self._store.close_abandoned({job.job_id for job in jobs}, starts)
             newest = (jobs[-1].latest_start.get("invocation") or "snakemake") if jobs else None
             self._store.update_parents(newest, active)
+            self._summary.extras = [extra(self._store, jobs) for extra in extras]
             self._summary.jobs = len(jobs)
             stamp = {
                 "uri": uri,
@@ -191,32 +201,9 @@ def _alone(path: Path, token: str) -> Iterator[bool]:
         os.close(fd)
 
 
-def ui(root: Path | str = ".", host: str = "127.0.0.1", port: int = 5000) -> int:
-    """Serve MLflow's pages of the store on this machine only; replaces this process.
-
-    Raises:
-        UserError: `host` can be reached from outside.
-    """
-    if host not in LOOPBACK:
-        raise UserError(f"host {host}: MLflow's pages have no log-in; allowed: {', '.join(LOOPBACK)}")
-    root, uri = Path(root).resolve(), tracking_uri(root)
-    if urlsplit(uri).scheme in ("http", "https"):
-        print(f"MLFLOW_TRACKING_URI names a server: open {uri}")
-        return 0
-    if track(root).warning:
-        return 1
-    print(f"MLflow's pages: http://{host}:{port} (stop with Ctrl-C)", flush=True)
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
-    command += [
-        "--default-artifact-root",
-        (root / "mlartifacts").as_uri(),
-        "--host",
-        host,
-        "--port",
-        str(port),
-    ]
-    env = {**os.environ, **QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    os.execve(sys.executable, command, env)
+def _yield_to_jobs() -> None:
+    """Let others compute first, once MLflow is loaded: beside busy jobs that alone would take minutes."""
+    os.nice(max(0, 10 - os.nice(0)))
 
 
 def _stdin_open() -> bool:
@@ -229,12 +216,13 @@ def _stdin_open() -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Track once, or with `--follow` until stdin ends, at low priority; always return 0."""
+    """Track once, or with `--follow` until stdin ends; always return 0."""
     follow = (sys.argv[1:] if argv is None else argv) == ["--follow"]
     if follow:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the jobs; their ends are tracked, too
-        os.nice(10)
-    summary = track(".", _stdin_open if follow else None)
+    system = os.environ.get("ATTNPRIOR_SYSTEM_METRICS") == "on"
+    extras = [system_metrics] if system else []
+    summary = track(".", _stdin_open, extras, _yield_to_jobs) if follow else track(".", extras=extras)
     if not follow:
         print(summary)
     return 0
