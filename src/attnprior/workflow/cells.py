@@ -79,11 +79,7 @@ class Table:
         self.members = {name: list(members(panel)) for name, panel in self.study.panels.items()}
         of = {kind: [p for p in job.data if p.endswith(f"/{kind}")] for kind in FILES}
         self.files = {kind: match_runs(self.study, paths, kind) for kind, paths in of.items()}
-        columns = {
-            "results.csv": TIDY_COLUMNS,
-            "comparisons.csv": COMPARISON_COLUMNS,
-            "table.csv": ROW_COLUMNS,
-        }
+        columns = dict(zip(TABLES, (ROW_COLUMNS, TIDY_COLUMNS, COMPARISON_COLUMNS), strict=True))
         self.rows = read_csv(path, columns[self.kind])
         self.problem: str | None = None  # why the numbers cannot be made again
         try:
