@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnprior.errors import UserError
-from attnprior.workflow import check, environment, graph, params, sync
+from attnprior.workflow import check, environment, graph, params, recorded, sync
 from attnprior.workflow.engines import Graph, Job, Stages, snakemake_graph
 from attnprior.workflow.lock import RunLock, run_lock
 from attnprior.workflow.state import Hashes, stale_because
@@ -84,6 +84,7 @@ def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: Ru
         found = sync.reconcile(jobs, hashes)
     if found.adopted:
         print(f"attnprior: {len(found.adopted)} finished jobs taken over as they are")
+    before = recorded.stages()
     with Stages() as stages:
         recorder = Recorder(stages, jobs, hashes, found)
         recorder.settle()
@@ -97,6 +98,8 @@ def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: Ru
         elif _untracked():
             with tracker():
                 pass
+        for line in recorded.renew(before, recorder.current(), recorder.outs):
+            print(f"attnprior: {line}")
     if status == 0 and not found.planned:
         print(f"attnprior: nothing to do, all {len(jobs.jobs)} jobs are current")
     _summary(studies, progress, time.time() - begun, status)
@@ -191,7 +194,9 @@ class Recorder:
 
     def __init__(self, stages: Stages, jobs: Graph, hashes: Hashes, found: sync.Reconciled) -> None:
         self._stages, self._hashes = stages, hashes
-        self._jobs = check.jobs_of(stages.outs(), jobs.jobs)
+        outs = stages.outs()
+        self.outs = [out for names in outs.values() for out in names]
+        self._jobs = check.jobs_of(outs, jobs.jobs)
         self._stale = {j.key for j in found.planned}
         self._changed = set(stages.changed())
         self._changed |= {n for n, group in self._jobs.items() if any(j.key in self._stale for j in group)}
@@ -201,6 +206,10 @@ class Recorder:
         for job in jobs:
             if stale_because(job, self._hashes) is None:
                 self._stale.discard(job.key)
+
+    def current(self) -> list[Job]:
+        """Return the jobs whose files are current."""
+        return [j for group in self._jobs.values() for j in group if j.key not in self._stale]
 
     def settle(self) -> None:
         """Record until nothing is left to record: a stage's new record can change the stages after it."""
