@@ -74,25 +74,22 @@ def mutated(params: dict, schema: dict, key: str) -> dict | None:
 
     Where the value alone cannot change (a method and its options), what belongs to it changes as well.
     """
-    for changes in ({key: v} for v in _values(params, schema, key)):
-        if found := _valid(params, schema, changes):
-            return found
-    present = checks.subtree(params, key)
-    for changes in (c for c in _together(params, key) if c.get(key, ...) != present):
-        if found := _valid(params, schema, changes):
-            return found
+    alone = ({key: value} for value in _values(params, schema, key))
+    for changes in itertools.chain(alone, _together(params, key)):
+        changed = params
+        for changed_key, value in changes.items():
+            changed = put(changed, changed_key, value)
+        if checks.subtree(changed, key) != checks.subtree(params, key) and _valid(changed, schema):
+            return changed
     return None
 
 
-def _valid(params: dict, schema: dict, changes: dict[str, Any]) -> dict | None:
-    changed = params
-    for key, value in changes.items():
-        changed = put(changed, key, value)
+def _valid(params: dict, schema: dict) -> bool:
     try:
-        checks.validate(changed, schema)
+        checks.validate(params, schema)
     except UserError:
-        return None
-    return changed
+        return False
+    return True
 
 
 def _values(params: dict, schema: dict, key: str) -> Iterator[Any]:

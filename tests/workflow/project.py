@@ -48,6 +48,7 @@ def every_kind(params: dict) -> dict:
     params = small(params)
     params["studies"]["digits"]["panels"] = panels
     params["students"]["distil"]["overrides"] = {"lr": 0.001}
+    params["active"] = ["digits"]
     params["models"]["spare"] = {**params["models"]["model_i"]}
     params["recipes"]["spare"] = {**params["recipes"]["student"]}
     params["teachers"]["spare"] = {**params["teachers"]["random_model_i"], "model": "spare"}
@@ -77,7 +78,7 @@ class Project:
         self.traces = root.with_name(f"{root.name}-traces")  # see readers.py
 
     def sh(
-        self, *command: str, ok: bool = True, timeout: float = 300, **env: str
+        self, *command: str, ok: bool = True, timeout: float = 1200, **env: str
     ) -> subprocess.CompletedProcess:
         done = subprocess.run(
             command,

@@ -63,6 +63,21 @@ def test_figures_show_the_maps_of_the_first_arm_with_an_impulse_fit(params):
     assert not any("fits" in d for d in dvc_studies.study_stages(params)["study-digits"]["deps"])
 
 
+def test_the_order_of_keys_decides_nothing(monkeypatch, params):
+    monkeypatch.chdir(ROOT)
+    panels = params["studies"]["digits"]["panels"]
+    panels["vit"]["arms"] = ["vit_random", "impulse_distil"]  # another arm that starts from a fit
+    before = graph.impulse_files(params, "digits"), graph.targets(params), graph.dvc_structure(params)
+    text = sync.dvc_text(params, (ROOT / "dvc.yaml").read_text())
+    params["studies"]["digits"]["panels"] = dict(reversed(panels.items()))
+    assert (
+        graph.impulse_files(params, "digits"),
+        graph.targets(params),
+        graph.dvc_structure(params),
+    ) == before
+    assert sync.dvc_text(params, text) == text
+
+
 def test_tables_of_a_study_list_its_runs_only(params):
     params["studies"]["digits"]["panels"]["vit"]["arms"] = ["vit_random"]
     runs = graph.study_runs(params, "digits", "metrics.json")

@@ -75,7 +75,10 @@ def disagreements(found: list[dict], read: list[readers.Read]) -> list[str]:
         if v["kind"] in ("nothing", "text") or (
             not declaring and v["kind"] != "dropped" and v["name"] != "active"
         ):
-            lines += [f"{v['kind']} {v['name']}: would make {k} again" for k in sorted(of["planned"])]
+            lines += [
+                f"{v['kind']} {v['name']}: would make {k} again"
+                for k in sorted(of["planned"] | of["written"])
+            ]
         if v["kind"] == "dropped":
             lines += [
                 f"dropped {v['name']}: {f} stays" for f in of["tabled"] if re.search(DROPPED[v["name"]], f)

@@ -59,5 +59,5 @@ def _panel_columns(params: dict, study: str) -> dict[str, list[str]]:
             column(values["datasets"], dataset, s) for s in [*panel["arms"], *panel["controls"]]
         ]
         for dataset in values["datasets"]
-        for name, panel in values["panels"].items()
+        for name, panel in graph.panels(params, study)
     }

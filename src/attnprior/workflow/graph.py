@@ -60,11 +60,20 @@ def fit_of(params: dict, student: str) -> str | None:
     return params["students"][student]["init"].get("fit")
 
 
+def panels(params: dict, study: str) -> list[tuple[str, dict]]:
+    """Return the panels of one study by name.
+
+    Not in the order of `params.yaml`: stages get their settings with sorted keys, and the order of keys
+    must not decide which arm comes first.
+    """
+    return sorted(params["studies"][study]["panels"].items())
+
+
 def study_arms(params: dict, study: str) -> list[Arm]:
     """Return the arms of one study in the order of its panels, controls after arms, each once."""
     values = params["studies"][study]
     students = dict.fromkeys(
-        s for panel in values["panels"].values() for s in [*panel["arms"], *panel["controls"]]
+        s for _, panel in panels(params, study) for s in [*panel["arms"], *panel["controls"]]
     )
     return [Arm(d, s, tuple(values["seeds"])) for d in values["datasets"] for s in students]
 

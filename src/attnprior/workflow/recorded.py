@@ -72,8 +72,9 @@ def lines(anew: list[str], touched: list[str], old: dict[str, str], new: dict[st
     """Return what changed in dvc.lock and why: `touched` are the artifacts of the stages recorded `anew`."""
     known = [p for p in touched if p in old]
     different = [p for p in known if old[p] != new[p]]
+    stages_anew = "1 stage" if len(anew) == 1 else f"{len(anew)} stages"
     said = [
-        f"dvc.lock: {len(anew)} stage{'s' if len(anew) > 1 else ''} recorded anew; of their artifacts {len(known) - len(different)} are"
+        f"dvc.lock: {stages_anew} recorded anew; of their artifacts {len(known) - len(different)} are"
         f" identical to those in {MANIFEST} before, {len(different)} different,"
         f" {len(touched) - len(known)} not listed before; records of this machine (run.json) are always new"
     ]
