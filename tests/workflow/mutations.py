@@ -136,9 +136,9 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
             yield {parent: {last: "random"}}
             yield {parent: {last: "mimetic", "value": False}}
         case "students", "method":
-            teacher = next(iter(params["teachers"]))
             yield {parent: {last: "none"}}
-            yield {parent: {last: "distil", "teacher": teacher, "layers": 1, "weight": 1.0}}
+            for teacher in params["teachers"]:
+                yield {parent: {last: "distil", "teacher": teacher, "layers": 1, "weight": 1.0}}
         case "students", "model":
             plain = {"init": {"source": "random"}, "transfer": {"method": "none"}}
             for parts, other in itertools.product((["init"], ["init", "transfer"]), params["models"]):

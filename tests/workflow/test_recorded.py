@@ -35,23 +35,31 @@ def test_artifacts_are_listed_as_sha256sum_does_and_compared_with_the_list_befor
     outs = ["runs/digits/a", "runs/digits/b"]
     lock(tmp_path, a="1", b="1")
     said = recorded.renew({}, [job("a", x="11", y="12"), job("b", x="21")], outs)
-    assert "2 stages recorded anew" in said[0] and "0 different, 3 not listed before" in said[0]
+    assert "2 stages recorded anew" in said[0] and "0 identical, 0 different, 3 not listed" in said[0]
     text = "11  runs/digits/a/seed0/x.csv\n12  runs/digits/a/seed0/y.csv\n21  runs/digits/b/seed0/x.csv\n"
     assert (tmp_path / "artifacts.sha256").read_text() == text
 
     before = recorded.stages()
     lock(tmp_path, a="2", b="1")  # other run.json, same artifacts
     said = recorded.renew(before, [job("a", x="11", y="12"), job("b", x="21")], outs)
-    assert "1 stage recorded anew" in said[0] and " 2 are identical" in said[0] and "0 different" in said[0]
+    assert "1 stage recorded anew" in said[0] and "2 identical, 0 different, 0 not listed" in said[0]
     assert len(said) == 1
     assert (tmp_path / "artifacts.sha256").read_text() == text
 
     before = recorded.stages()
     lock(tmp_path, a="3", b="1")
     said = recorded.renew(before, [job("a", x="99", y="12"), job("b", x="21")], outs)
-    assert " 1 are identical" in said[0] and "1 different" in said[0]
+    assert "1 identical, 1 different, 0 not listed" in said[0]
     assert said[1] == "different: runs/digits/a/seed0/x.csv"
     assert recorded.artifacts()["runs/digits/a/seed0/x.csv"] == "99"
+
+
+def test_what_dvc_has_recorded_by_itself_is_listed_by_the_next_run(job, tmp_path):
+    lock(tmp_path, a="1")
+    recorded.renew({}, [job("a", x="11")], ["runs/digits/a"])
+    said = recorded.renew(recorded.stages(), [job("a", x="12")], ["runs/digits/a"])
+    assert "0 stages recorded anew" in said[0] and "0 identical, 1 different" in said[0]
+    assert recorded.artifacts() == {"runs/digits/a/seed0/x.csv": "12"}
 
 
 def test_nothing_is_said_when_nothing_was_recorded(job, tmp_path):

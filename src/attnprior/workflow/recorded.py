@@ -61,22 +61,21 @@ def renew(before: dict[str, dict], current: Iterable[Job], outs: Iterable[str]) 
         write_text(MANIFEST, "".join(f"{d}  {p}\n" for p, d in sorted(listed.items())))
     after = stages()
     anew = [name for name in after if after[name] != before.get(name)]
-    if not anew and listed == old:
-        return []
     paths = {o["path"] for name in anew for o in after[name].get("outs", [])}
-    touched = [p for p in new if not paths.isdisjoint([p, *map(str, Path(p).parents)])]
-    return lines(anew, touched, old, new)
+    touched = [
+        p for p in new if new[p] != old.get(p) or not paths.isdisjoint([p, *map(str, Path(p).parents)])
+    ]
+    return lines(len(anew), touched, old, new) if anew or touched else []
 
 
-def lines(anew: list[str], touched: list[str], old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """Return what changed in dvc.lock and why: `touched` are the artifacts of the stages recorded `anew`."""
+def lines(anew: int, touched: list[str], old: dict[str, str], new: dict[str, str]) -> list[str]:
+    """Return what changed and why: `anew` counts stages of dvc.lock, `touched` are their artifacts."""
     known = [p for p in touched if p in old]
     different = [p for p in known if old[p] != new[p]]
-    stages_anew = "1 stage" if len(anew) == 1 else f"{len(anew)} stages"
     said = [
-        f"dvc.lock: {stages_anew} recorded anew; of their artifacts {len(known) - len(different)} are"
-        f" identical to those in {MANIFEST} before, {len(different)} different,"
-        f" {len(touched) - len(known)} not listed before; records of this machine (run.json) are always new"
+        f"dvc.lock: {anew} {'stage' if anew == 1 else 'stages'} recorded anew; artifacts, compared with"
+        f" {MANIFEST} as it was: {len(known) - len(different)} identical, {len(different)} different,"
+        f" {len(touched) - len(known)} not listed; records of this machine (run.json) always differ"
     ]
     if different:
         more = f", and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
