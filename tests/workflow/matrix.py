@@ -1,6 +1,6 @@
 """What every single change would rerun, as Snakemake, DVC and `attnprior run` see it.
 
-    python -m tests.workflow.matrix [--keys N] [--modules N] [--seed N] [--part I N]    in a finished project
+    python -m tests.workflow.matrix [--keys N] [--modules N] [--seed N] [--also KEY …] [--part I N]    in a finished project
 
 Changes one leaf key of `params.yaml` or one module at a time, asks all three in this one process, and puts
 everything back. Prints one JSON line for each change.
@@ -31,7 +31,6 @@ KNOWN: dict[tuple[str, ...], tuple[dict[str, list[str]], dict[str, list[str]]]] 
 class Verdict:
     """What is to be made again after a change; jobs and DVC stages by name."""
 
-    names: set[str] = field(default_factory=set)  # all jobs
     written: set[str] = field(default_factory=set)  # generated files that followed the change
     own: set[str] = field(default_factory=set)  # Snakemake: jobs with a cause of their own
     planned: set[str] = field(default_factory=set)  # Snakemake: all that it would run
@@ -41,6 +40,7 @@ class Verdict:
     planned_stages: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)  # DVC: stages that are not as recorded
     downstream: set[str] = field(default_factory=set)  # DVC: these and all that depend on them
+    stages: dict[str, str] = field(default_factory=dict)  # the stage of each job
     command: set[str] = field(default_factory=set)  # DVC: stages of which only the command differs
     tabled: set[str] = field(default_factory=set)  # inputs of the jobs that make tables, figures and pages
 
@@ -53,17 +53,17 @@ def judge(stages: Stages, hashes: Hashes) -> Verdict:
     outs, deps = structure(stages)
     with kept_environment(), snakemake_graph() as graph:
         planned = probe.planned(graph)
-        own = probe.own_causes(graph, planned)
+        causes = probe.own_causes(graph)
         found = sync.reconcile(graph, hashes, write=False)
         stage_of = {j.key: n for n, jobs in check.jobs_of(outs, graph.jobs).items() for j in jobs}
     return Verdict(
         written=set(written),
-        names={j.key for j in graph.jobs},
-        own=own,
+        stages=stage_of,
+        own=set(causes),
         planned=planned,
         stale=set(found.stale),
         run={j.key for j in found.planned},
-        own_stages={stage_of[k] for k in own},
+        own_stages={stage_of[k] for k in causes},
         planned_stages={stage_of[k] for k in planned},
         changed=set(changed),
         downstream=below(set(changed), outs, deps),
@@ -122,12 +122,12 @@ def put_back(*names: str) -> Iterator[None]:
                 os.utime(name, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-def changes(keys: int | None, modules: int | None, seed: int) -> list[tuple[str, str]]:
-    """Return (kind, name) of what to change: all of it, or a sample."""
+def changes(keys: int | None, modules: int | None, seed: int, also: list[str]) -> list[tuple[str, str]]:
+    """Return (kind, name) of what to change: all of it, or a sample and the keys `also`."""
     draw = random.Random(seed)
     wanted = sorted(mutations.leaves(params.load()))
     sources = sorted(str(p) for p in Path("src/attnprior").rglob("*.py"))
-    wanted = wanted if keys is None else draw.sample(wanted, keys)
+    wanted = wanted if keys is None else [*draw.sample(wanted, keys), *also]
     sources = sources if modules is None else draw.sample(sources, modules)
     every = keys is None and modules is None
     return [
@@ -156,6 +156,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int)
     parser.add_argument("--modules", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--also", nargs="*", default=[], help="keys to change besides the sample")
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="every Nth change from the Ith on")
     args = parser.parse_args()
     settings, schema = params.load(), params.read_yaml(params.SCHEMA)
@@ -165,7 +166,7 @@ def main() -> None:
         say("nothing", "before", judge(stages, hashes))
         gc.freeze()  # both engines leave cycles of large objects; looking for them takes a third of the time
         gc.disable()
-        for n, (kind, name) in enumerate(changes(args.keys, args.modules, args.seed)[first::step]):
+        for n, (kind, name) in enumerate(changes(args.keys, args.modules, args.seed, args.also)[first::step]):
             if n % 20 == 19:
                 gc.collect()
             files = changed_files(kind, name, settings, schema)

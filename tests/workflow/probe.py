@@ -14,31 +14,39 @@ def planned(graph: Graph) -> set[str]:
     return {j.key for j in graph.jobs if graph._workflow.dag.needrun(j.handle)}
 
 
-def own_causes(graph: Graph, plan: set[str]) -> set[str]:
-    """Return the keys of the jobs that Snakemake would run if nothing before them were run.
+def own_causes(graph: Graph) -> dict[str, set[str]]:
+    """Return {job: why Snakemake would run it if nothing before it were run}, without jobs that it would not.
 
     Snakemake stops looking below a job that it wants to repeat, so the questions that it asks of a job
-    (are outputs missing; are settings, code, the set of inputs or the content of a newer input other than
-    it has recorded) are asked here of every job of its `plan`.
+    are asked here of every job of its plan: are outputs missing; are settings, code, the set of inputs
+    or the content of a newer input other than it has recorded?
     """
-    return {j.key for j in graph.jobs if j.own_cause or (j.key in plan and _cause(graph, j))}
+    plan = planned(graph)
+    found = {
+        j.key: _causes(graph, j) or ({"other"} if j.own_cause else set()) for j in graph.jobs if j.key in plan
+    }
+    return {key: causes for key, causes in found.items() if causes}
 
 
-def _cause(graph: Graph, job: Job) -> bool:
+def _causes(graph: Graph, job: Job) -> set[str]:
     persistence, handle = graph._workflow.persistence, job.handle
     if not all(map(os.path.exists, job.outputs)):
-        return True
+        return {"missing"}
+    if not persistence.has_metadata(handle):
+        return {"unknown"}
     made = min(os.stat(f).st_mtime for f in job.outputs)
     newer = [f for f in handle.input if not os.path.exists(f) or os.stat(f).st_mtime > made]
-    return bool(
-        not persistence.has_metadata(handle)
-        or persistence.params_changed(handle)
-        or any(persistence.input_changed(handle))
-        or any(persistence.code_changed(handle))
-        or any(_other_content(graph, handle, f) for f in newer)
-    )
+    asked = {
+        "settings": bool(persistence.params_changed(handle)),
+        "inputs": any(persistence.input_changed(handle)),
+        "code": any(persistence.code_changed(handle)),
+        "content": any(_other_content(graph, handle, f) for f in newer),
+    }
+    return {cause for cause, found in asked.items() if found}
 
 
 def _other_content(graph: Graph, handle, path) -> bool:
     recorded = graph._workflow.persistence.input_checksums(handle, path)
+    if recorded == {None}:
+        return False  # no input before: another set of inputs
     return len(recorded) != 1 or not graph._run(path.is_same_checksum(recorded.pop(), LARGEST_CHECKSUM))

@@ -31,6 +31,10 @@ def test_a_study_can_fix_one_teacher_for_all_seeds(params):
         "teachers/digits/mae_model_i/seed2/weights.safetensors"
     ]
     assert set(map(tuple, graph.teacher_seeds(params).values())) == {(2,)}
+    arms = graph.dvc_structure(params)["graph"]["arms"]
+    assert arms["digits-copy"]["sources"] == "teachers/digits/mae_model_i/seed2/weights.safetensors"
+    assert arms["digits-impulse"]["sources"] == "fits/impulse3/seed2/fit.safetensors"
+    assert arms["digits-random"]["sources"] == "no teacher or fit"
 
 
 def test_studies_share_arms_and_their_seeds_are_joined(params):
@@ -57,7 +61,8 @@ def test_figures_show_the_maps_of_the_first_arm_with_an_impulse_fit(params):
         ["fits/impulse3/seed0/fit.safetensors"],
         ["runs/digits/impulse/seed0/weights.safetensors"],
     )
-    assert "fits/impulse3" in dvc_studies.study_stages(params)["study-digits"]["deps"]
+    deps = dvc_studies.study_stages(params)["study-digits"]["deps"]
+    assert {"fits/impulse3/seed0/fit.safetensors", "runs/digits/impulse/seed0/weights.safetensors"} <= {*deps}
     params["studies"]["digits"]["panels"]["model_i"]["arms"] = ["random", "copy"]
     assert graph.impulse_files(params, "digits") == ([], [])
     assert not any("fits" in d for d in dvc_studies.study_stages(params)["study-digits"]["deps"])

@@ -17,10 +17,9 @@ def study_stages(params: dict) -> dict:
     for study in params["active"]:
         out = f"results/{study}"
         made = graph.TABLE_FILES + graph.DRAW_FILES + graph.REPORT_FILES
-        impulse = graph.study_impulse(params, study)
-        sources = [arm.directory for arm in graph.study_arms(params, study)] + (
-            [f"fits/{impulse[1]}"] if impulse else []
-        )
+        # Besides the arms, by name, the files whose maps are drawn: DVC has to see when they are others.
+        fit, weights = graph.impulse_files(params, study)
+        sources = [*(arm.directory for arm in graph.study_arms(params, study)), *fit, *weights]
         stages[f"study-{study}"] = {
             "cmd": f"attnprior make compare draw report -- {out}/metrics.json {out}/report.html",
             "deps": sources + code,

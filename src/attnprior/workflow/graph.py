@@ -145,6 +145,16 @@ def fit_file(params: dict, dataset: str, student: str, seed: int) -> list[str]:
     return [f"fits/{fit}/seed{k}/fit.safetensors"] if fit else []
 
 
+def arm_sources(params: dict, arm: Arm) -> list[str]:
+    """Return the teachers' weights and fits that the seeds of an arm read, in their order."""
+    dataset, student = arm.dataset, arm.student
+    files = [
+        (teacher_weights(params, dataset, student, k), fit_file(params, dataset, student, k))
+        for k in arm.seeds
+    ]
+    return list(dict.fromkeys(f for teacher, fit in files for f in [*teacher, *fit]))
+
+
 def study_runs(params: dict, study: str, name: str) -> list[str]:
     """Return the file `name` of every run of a study."""
     return [f for arm in study_arms(params, study) for f in seed_files(arm.directory, arm.seeds, [name])]
@@ -212,7 +222,9 @@ def dvc_structure(params: dict) -> dict:
     """Return the content of `workflow/arms.yaml`: the stages of the active studies.
 
     Structure only (names, paths, seeds). An entry that needs no fit, teacher or recipe names its
-    data file or `compute` again, since a DVC template cannot leave out a dependency.
+    data file or `compute` again, since a DVC template cannot leave out a dependency. DVC depends on
+    the folder of a teacher or fit; `sources`, the files in it that an arm reads, stand in the command,
+    so that another `teacher_seed` is a change to DVC, too.
     """
     arms = all_arms(params)
     datasets = {d: {"targets": " ".join(data_files(d))} for d in dict.fromkeys(a.dataset for a in arms)}
@@ -248,6 +260,7 @@ def dvc_structure(params: dict) -> dict:
             "fit": f"fits/{fit}" if fit else data,
             "model": values["model"],
             "recipe": values["recipe"],
+            "sources": " ".join(arm_sources(params, arm)) or "no teacher or fit",
             "targets": " ".join(
                 seed_files(arm.directory, arm.seeds, ["weights.safetensors", "metrics.json"])
             ),
