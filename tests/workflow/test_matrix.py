@@ -118,7 +118,9 @@ def test_a_sample_of_changes_reruns_what_reads_it(finished, project):
     read = readers.reads(finished, finished.traces)
     assert_traced(finished, read)
     # The key changes which files of a folder are read, and nothing else that DVC could see.
-    found = ask(project, *"--keys 7 --modules 4 --seed 1 --also studies.digits.teacher_seed".split())
+    found = ask(
+        project, *["--keys", "7", "--modules", "4", "--seed", "1", "--also", "studies.digits.teacher_seed"]
+    )
     print(report(found, read))
     assert disagreements(found, read) == []
     assert sum(v["kind"] in ("key", "fixed") for v in found) == 8
