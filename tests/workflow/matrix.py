@@ -1,9 +1,9 @@
 """What every single change would rerun, as Snakemake, DVC and `attnprior run` see it.
 
-    python -m tests.workflow.matrix [--keys N] [--modules N] [--also KEY …] [--part I N]    in a finished project
+    python -m tests.workflow.matrix [--keys N] [--modules N] [--also KEY …] [--part I N]
 
-Changes one leaf key of `params.yaml` or one module at a time, asks all three in this one process, and puts
-everything back. Prints one JSON line for each change.
+In a finished project: changes one leaf key of `params.yaml` or one module at a time, asks all three in
+this one process, and puts everything back. Prints one JSON line for each change.
 """
 
 import argparse
