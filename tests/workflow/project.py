@@ -42,14 +42,43 @@ def small(params: dict) -> dict:
     return params
 
 
+def every_kind(params: dict) -> dict:
+    """Return the shipped settings with few epochs, an override, and an inactive entry of each kind."""
+    panels = params["studies"]["digits"]["panels"]
+    params = small(params)
+    params["studies"]["digits"]["panels"] = panels
+    params["students"]["distil"]["overrides"] = {"lr": 0.001}
+    params["active"] = ["digits"]
+    params["models"]["spare"] = {**params["models"]["model_i"]}
+    params["recipes"]["spare"] = {**params["recipes"]["student"]}
+    params["teachers"]["spare"] = {**params["teachers"]["random_model_i"], "model": "spare"}
+    svd = {"filter_size": 3, "offsets": "ordered", "solver": "svd", "logit_scale": 0.1}
+    params["fits"]["spare"] = {"model": "spare", **svd, "signal": 1.0, "noise": 0.1, "norm": 1.0}
+    params["students"]["spare"] = {
+        **params["students"]["impulse"],
+        "model": "spare",
+        "init": {"source": "impulse", "fit": "spare"},
+        "recipe": "spare",
+        "overrides": {"shift": 0},
+    }
+    params["datasets"]["spare"] = {**params["datasets"]["digits"], "split_seed": 1}
+    arms = {"baseline": "random", "arms": ["random", "spare"], "controls": []}
+    params["studies"]["spare"] = {
+        **params["studies"]["digits"],
+        "panels": {"model_i": {"title": "Spare", **arms}},
+    }
+    return params
+
+
 class Project:
     """A checkout in `root`, driven through the command line only."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.traces = root.with_name(f"{root.name}-traces")  # see readers.py
 
     def sh(
-        self, *command: str, ok: bool = True, timeout: float = 300, **env: str
+        self, *command: str, ok: bool = True, timeout: float = 1200, **env: str
     ) -> subprocess.CompletedProcess:
         done = subprocess.run(
             command,
@@ -146,8 +175,8 @@ def environment(**extra: str) -> dict[str, str]:
     return {**env, "DVC_NO_ANALYTICS": "1", "ATTNPRIOR_TRACKING": "off", **extra}
 
 
-def create(root: Path) -> Project:
-    """Return a new project in `root`: git, DVC, small settings, nothing made."""
+def create(root: Path, settings=small) -> Project:
+    """Return a new project in `root`: git, DVC, nothing made; `settings` changes the shipped ones."""
     root.mkdir(parents=True)
     for name in SHIPPED:
         source = ROOT / name
@@ -158,7 +187,7 @@ def create(root: Path) -> Project:
         else:
             shutil.copy(source, root / name)
     project = Project(root)
-    params = small(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    params = settings(yaml.safe_load((ROOT / "params.yaml").read_text()))
     (root / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     project.git("init", "-q", "-b", "main")
     project.dvc("init", "-q")

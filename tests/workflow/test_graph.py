@@ -31,6 +31,10 @@ def test_a_study_can_fix_one_teacher_for_all_seeds(params):
         "teachers/digits/mae_model_i/seed2/weights.safetensors"
     ]
     assert set(map(tuple, graph.teacher_seeds(params).values())) == {(2,)}
+    arms = graph.dvc_structure(params)["graph"]["arms"]
+    assert arms["digits-copy"]["sources"] == "teachers/digits/mae_model_i/seed2/weights.safetensors"
+    assert arms["digits-impulse"]["sources"] == "fits/impulse3/seed2/fit.safetensors"
+    assert arms["digits-random"]["sources"] == "no teacher or fit"
 
 
 def test_a_study_that_is_not_active_has_its_own_teacher_seed_but_an_active_one_comes_first(params):
@@ -81,10 +85,26 @@ def test_figures_show_the_maps_of_the_first_arm_with_an_impulse_fit(params):
         ["fits/impulse3/seed0/fit.safetensors"],
         ["runs/digits/impulse/seed0/weights.safetensors"],
     )
-    assert "fits/impulse3" in dvc_studies.study_stages(params)["study-digits"]["deps"]
+    deps = dvc_studies.study_stages(params)["study-digits"]["deps"]
+    assert {"fits/impulse3/seed0/fit.safetensors", "runs/digits/impulse/seed0/weights.safetensors"} <= {*deps}
     params["studies"]["digits"]["panels"]["model_i"]["arms"] = ["random", "copy"]
     assert graph.impulse_files(params, "digits") == ([], [])
     assert not any("fits" in d for d in dvc_studies.study_stages(params)["study-digits"]["deps"])
+
+
+def test_the_order_of_keys_decides_nothing(monkeypatch, params):
+    monkeypatch.chdir(ROOT)
+    panels = params["studies"]["digits"]["panels"]
+    panels["vit"]["arms"] = ["vit_random", "impulse_distil"]  # another arm that starts from a fit
+    before = graph.impulse_files(params, "digits"), graph.targets(params), graph.dvc_structure(params)
+    text = sync.dvc_text(params, (ROOT / "dvc.yaml").read_text())
+    params["studies"]["digits"]["panels"] = dict(reversed(panels.items()))
+    assert (
+        graph.impulse_files(params, "digits"),
+        graph.targets(params),
+        graph.dvc_structure(params),
+    ) == before
+    assert sync.dvc_text(params, text) == text
 
 
 def test_tables_of_a_study_list_its_runs_only(params):

@@ -19,15 +19,12 @@ def study_stages(params: dict) -> dict:
     code = sorted({f for rule in RULES for f in code_files(rule)})
     for study in params["active"]:
         out = f"results/{study}"
-        impulse = graph.study_impulse(params, study)
-        sources = [arm.directory for arm in graph.study_arms(params, study)] + (
-            [f"fits/{impulse[1]}"] if impulse else []
-        )
-        data, weights = mapped.map_files(params, study)
-        sources += [
-            *data,
-            *dict.fromkeys(w.rpartition("/seed")[0] for w in weights if w.startswith("teachers/")),
-        ]
+        # Besides the arms, by name, the files whose maps are drawn: DVC has to see when they are others.
+        fit, weights = graph.impulse_files(params, study)
+        data, looked = mapped.map_files(params, study)
+        arms = [arm.directory for arm in graph.study_arms(params, study)]
+        teachers = [w for w in looked if w.startswith("teachers/")]
+        sources = list(dict.fromkeys([*arms, *fit, *weights, *data, *teachers]))
         stages[f"study-{study}"] = {
             "cmd": f"attnprior make {' '.join(RULES)} -- {out}/metrics.json {out}/report.html",
             "deps": sources + code,
@@ -72,5 +69,5 @@ def _panel_columns(params: dict, study: str) -> dict[str, list[str]]:
             column(values["datasets"], dataset, s) for s in [*panel["arms"], *panel["controls"]]
         ]
         for dataset in values["datasets"]
-        for name, panel in values["panels"].items()
+        for name, panel in graph.panels(params, study)
     }

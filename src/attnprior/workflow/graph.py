@@ -63,11 +63,20 @@ def fit_of(params: dict, student: str) -> str | None:
     return params["students"][student]["init"].get("fit")
 
 
+def panels(params: dict, study: str) -> list[tuple[str, dict]]:
+    """Return the panels of one study by name.
+
+    Not in the order of `params.yaml`: stages get their settings with sorted keys, and the order of keys
+    must not decide which arm comes first.
+    """
+    return sorted(params["studies"][study]["panels"].items())
+
+
 def study_arms(params: dict, study: str) -> list[Arm]:
     """Return the arms of one study in the order of its panels, controls after arms, each once."""
     values = params["studies"][study]
     students = dict.fromkeys(
-        s for panel in values["panels"].values() for s in [*panel["arms"], *panel["controls"]]
+        s for _, panel in panels(params, study) for s in [*panel["arms"], *panel["controls"]]
     )
     return [Arm(d, s, tuple(values["seeds"])) for d in values["datasets"] for s in students]
 
@@ -138,6 +147,16 @@ def fit_file(params: dict, dataset: str, student: str, seed: int) -> list[str]:
     fit = fit_of(params, student)
     k = source_seed(params, dataset, student, seed)
     return [f"fits/{fit}/seed{k}/fit.safetensors"] if fit else []
+
+
+def arm_sources(params: dict, arm: Arm) -> list[str]:
+    """Return the teachers' weights and fits that the seeds of an arm read, in their order."""
+    dataset, student = arm.dataset, arm.student
+    files = [
+        (teacher_weights(params, dataset, student, k), fit_file(params, dataset, student, k))
+        for k in arm.seeds
+    ]
+    return list(dict.fromkeys(f for teacher, fit in files for f in [*teacher, *fit]))
 
 
 def study_runs(params: dict, study: str, name: str) -> list[str]:
@@ -213,7 +232,9 @@ def dvc_structure(params: dict) -> dict:
     """Return the content of `workflow/arms.yaml`: the stages of the active studies.
 
     Structure only (names, paths, seeds). An entry that needs no fit, teacher or recipe names its
-    data file or `compute` again, since a DVC template cannot leave out a dependency.
+    data file or `compute` again, since a DVC template cannot leave out a dependency. DVC depends on
+    the folder of a teacher or fit; `sources`, the files in it that an arm reads, stand in the command,
+    so that another `teacher_seed` is a change to DVC, too.
     """
     arms = all_arms(params)
     datasets = {d: {"targets": " ".join(data_files(d))} for d in dict.fromkeys(a.dataset for a in arms)}
@@ -249,6 +270,7 @@ def dvc_structure(params: dict) -> dict:
             "fit": f"fits/{fit}" if fit else data,
             "model": values["model"],
             "recipe": values["recipe"],
+            "sources": " ".join(arm_sources(params, arm)) or "no teacher or fit",
             "targets": " ".join(
                 seed_files(arm.directory, arm.seeds, ["weights.safetensors", "metrics.json"])
             ),

@@ -12,7 +12,9 @@ class Recorder:
 
     def __init__(self, stages: Stages, jobs: Graph, hashes: Hashes, found: sync.Reconciled) -> None:
         self._stages, self._hashes = stages, hashes
-        self._jobs = check.jobs_of(stages.outs(), jobs.jobs)
+        outs = stages.outs()
+        self.outs = [out for names in outs.values() for out in names]
+        self._jobs = check.jobs_of(outs, jobs.jobs)
         self._stale = {j.key for j in found.planned}
         self._changed = set(stages.changed())
         self._changed |= {n for n, group in self._jobs.items() if any(j.key in self._stale for j in group)}
@@ -22,6 +24,10 @@ class Recorder:
         for job in jobs:
             if stale_because(job, self._hashes) is None:
                 self._stale.discard(job.key)
+
+    def current(self) -> list[Job]:
+        """Return the jobs whose files are current."""
+        return [j for group in self._jobs.values() for j in group if j.key not in self._stale]
 
     def settle(self) -> None:
         """Record until nothing is left to record: a stage's new record can change the stages after it."""

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from attnprior.workflow import environment, graph, params, sync
+from attnprior.workflow import environment, graph, manifest, params, sync
 from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.follower import tracker
 from attnprior.workflow.live import view
@@ -88,6 +88,7 @@ def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: Ru
         found = sync.reconcile(jobs, hashes)
     if found.adopted:
         print(f"attnprior: {len(found.adopted)} finished jobs taken over as they are")
+    before = manifest.stages()
     with Stages() as stages:
         recorder = Recorder(stages, jobs, hashes, found)
         recorder.settle()
@@ -101,6 +102,8 @@ def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: Ru
         elif _untracked():
             with tracker():
                 pass
+        for line in manifest.renew(before, recorder.current(), recorder.outs):
+            print(f"attnprior: {line}")
     if status == 0 and not found.planned:
         print(f"attnprior: nothing to do, all {len(jobs.jobs)} jobs are current")
     print_summary(studies, progress.done.values(), time.time() - begun, status)

@@ -1,0 +1,201 @@
+"""Another valid value for every leaf key of `params.yaml`."""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import yaml
+
+from attnprior.errors import UserError
+from attnprior.workflow import params as checks
+
+REGISTRY = {"model": "models", "recipe": "recipes", "teacher": "teachers", "fit": "fits"}
+
+
+def text(params: dict) -> str:
+    """Return settings as the text of `params.yaml`."""
+    return yaml.safe_dump(params, sort_keys=False)
+
+
+def without_student(params: dict) -> dict:
+    """Return settings in which the study has lost an arm, a control and a panel."""
+    changed = copy.deepcopy(params)
+    panel = changed["studies"]["digits"]["panels"]["model_i"]
+    panel["arms"].remove("copy")
+    panel["controls"] = []
+    del changed["studies"]["digits"]["panels"]["vit"]
+    return changed
+
+
+def other_order(params):
+    """Return settings with the keys of every mapping in reverse order."""
+    return {k: other_order(params[k]) for k in reversed(params)} if isinstance(params, dict) else params
+
+
+# What must leave the tables; test_matrix.py names the paths that go with it.
+DROPS: dict[str, Callable[[dict], dict]] = {
+    "a seed": lambda p: put(p, "studies.digits.seeds", p["studies"]["digits"]["seeds"][:1]),
+    "students": without_student,
+    "a data set": lambda p: put(p, "studies.digits.datasets", ["spare"]),
+}
+
+# Other text with the same meaning.
+TEXTS: dict[str, Callable[[str], str]] = {
+    "comments": lambda t: "# first\n" + "\n".join(f"{line}  # why" for line in t.splitlines()) + "\n\n",
+    "key order": lambda t: text(other_order(yaml.safe_load(t))),
+    "flow style": lambda t: yaml.safe_dump(yaml.safe_load(t), default_flow_style=True, width=100),
+    "indents and line breaks": lambda t: yaml.safe_dump(yaml.safe_load(t), indent=6, width=20),
+    "quotes": lambda t: yaml.safe_dump(yaml.safe_load(t), default_style='"'),
+    "unchanged": lambda t: t,
+}
+
+
+def leaves(node: Any, key: str = "") -> Iterator[str]:
+    """Yield the dotted key of everything that is no mapping, or an empty one."""
+    if isinstance(node, dict) and node:
+        for name, value in node.items():
+            yield from leaves(value, f"{key}.{name}" if key else name)
+    else:
+        yield key
+
+
+def put(params: dict, key: str, value: Any) -> dict:
+    """Return a copy of `params` with another value at a dotted key."""
+    changed = copy.deepcopy(params)
+    *parents, last = key.split(".")
+    node = checks.subtree(changed, ".".join(parents)) if parents else changed
+    node[last] = copy.deepcopy(value)
+    return changed
+
+
+def mutated(params: dict, schema: dict, key: str) -> dict | None:
+    """Return valid settings that differ in the leaf `key`, or None if it can take no other value.
+
+    Where the value alone cannot change (a method and its options), what belongs to it changes as well.
+    """
+    alone = ({key: value} for value in _values(params, schema, key))
+    for changes in itertools.chain(alone, _together(params, key)):
+        changed = params
+        for changed_key, value in changes.items():
+            changed = put(changed, changed_key, value)
+        if checks.subtree(changed, key) != checks.subtree(params, key) and _valid(changed, schema):
+            return changed
+    return None
+
+
+def _valid(params: dict, schema: dict) -> bool:
+    try:
+        checks.validate(params, schema)
+    except UserError:
+        return False
+    return True
+
+
+def _values(params: dict, schema: dict, key: str) -> Iterator[Any]:
+    value, last = checks.subtree(params, key), key.rpartition(".")[2]
+    rule = _rule(schema, key)
+    match value:
+        case bool():
+            yield not value
+        case int():
+            yield from (n for n in (value + 1, value - 1, 2 * value, value // 2) if n != value)
+        case float():
+            yield from (x for x in (value * 0.5, value * 1.5, value + 0.125) if x != value)
+        case None:
+            yield 1
+        case str() if "enum" in rule:
+            yield from (v for v in rule["enum"] if v != value)
+        case str() if last in REGISTRY:
+            yield from (v for v in params[REGISTRY[last]] if v != value)
+        case str() if last == "baseline":
+            yield from (v for v in checks.subtree(params, key.replace("baseline", "arms")) if v != value)
+        case str():
+            yield f"{value} (changed)"
+        case {}:
+            yield {"lr": 0.0005}
+        case [*others, (int() | float()) as number]:
+            yield [*others, number * 0.5 if isinstance(number, float) else number + 10]
+        case []:
+            yield ["spare"]
+            yield ["mimetic"]
+        case [*others, _]:
+            if others:
+                yield others
+            yield [*value, "spare"]
+            yield [*value, next(s for s in params["students"] if s not in value)]
+
+
+def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
+    """Yield changes of several keys, for keys that are bound to each other."""
+    parent, _, last = key.rpartition(".")
+    section, name = key.split(".")[:2] if parent else (key, "")
+    own = checks.subtree(params, f"{section}.{name}") if name else {}
+    match section, last:
+        case "students", "source" if parent.endswith(".init"):
+            yield {parent: {last: "random"}}
+            yield {parent: {last: "mimetic", "value": False}}
+        case "students", "method":
+            yield {parent: {last: "none"}}
+            for teacher in params["teachers"]:
+                yield {parent: {last: "distil", "teacher": teacher, "layers": 1, "weight": 1.0}}
+        case "students", "model":
+            plain = {"init": {"source": "random"}, "transfer": {"method": "none"}}
+            for parts, other in itertools.product((["init"], ["init", "transfer"]), params["models"]):
+                yield {key: other, **{f"students.{name}.{p}": plain[p] for p in parts}}
+        case "students", "fit" | "teacher":
+            others = params[REGISTRY[last]].items()
+            now = checks.subtree(params, key)
+            yield from ({key: o, f"students.{name}.model": v["model"]} for o, v in others if o != now)
+        case "teachers", "source":
+            mae = next(t for t in params["teachers"].values() if t["source"] == "mae")
+            kept = {k: own[k] for k in ("model", "probe")}
+            yield {parent: {**kept, last: "random"} if own[last] == "mae" else {**mae, **kept}}
+        case "fits", "solver":
+            kept = {k: own[k] for k in ("model", "filter_size", "offsets", "logit_scale")}
+            svd = {"signal": 1.0, "noise": 0.1, "norm": 1.0}
+            adam = {"steps": 100, "lr": 0.001, "norm_every": 0}
+            yield {
+                parent: {**kept, last: "svd", **svd}
+                if own[last] == "adam"
+                else {**kept, last: "adam", **adam}
+            }
+        case "fits", "filter_size":
+            yield from ({key: n, f"{parent}.offsets": "random"} for n in (own[last] + 2, own[last] - 2))
+        case "teachers" | "fits", "model":
+            # Its students get that model, too.
+            for parts, other in itertools.product((["init"], ["init", "transfer"]), params["models"]):
+                students = _users(params, name, parts)
+                yield {key: other, **{f"students.{s}.model": other for s in students}}
+        case "models", "alpha":
+            yield {key: 0.5, f"{parent}.pos_at": "qk"}
+        case "models", "pos_at":
+            # Fits need a model with qk: they and their students go to another one.
+            for other in params["models"]:
+                moved = {f"fits.{f}.model": other for f, v in params["fits"].items() if v["model"] == name}
+                students = {s for f in moved for s in _users(params, f.split(".")[1], ["init"])}
+                moved |= {f"students.{s}.model": other for s in students}
+                yield {key: "input", f"{parent}.alpha": 1.0, **moved}
+
+
+def _users(params: dict, source: str, parts: list[str]) -> list[str]:
+    """Return the students that use a fit or teacher in `parts` of their settings."""
+    return [s for s, v in params["students"].items() if any(source in v[part].values() for part in parts)]
+
+
+def _rule(schema: dict, key: str) -> dict:
+    """Return the schema of the value at a dotted key."""
+    node = schema
+    for part in key.split("."):
+        node = _resolved(schema, node)
+        node = node.get("properties", {}).get(part) or node["additionalProperties"]
+    return _resolved(schema, node)
+
+
+def _resolved(schema: dict, node: dict) -> dict:
+    while "$ref" in node:
+        found = schema
+        for part in node["$ref"].removeprefix("#/").split("/"):
+            found = found[part]
+        node = found
+    return node

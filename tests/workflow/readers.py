@@ -1,0 +1,74 @@
+"""What the jobs of a project really read, from the notes that `tracing/sitecustomize.py` takes."""
+
+import itertools
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.workflow import mutations
+from tests.workflow.project import ROOT, Project
+
+
+@dataclass
+class Read:
+    """What one job declares and what it read: source files, other files, leaf keys of the settings."""
+
+    job: str
+    declared: set[str]
+    read: set[str]
+
+    @property
+    def undeclared(self) -> set[str]:
+        return self.read - self.declared
+
+    @property
+    def excess(self) -> set[str]:
+        return self.declared - self.read
+
+    @property
+    def kind(self) -> str:
+        """The job without its seed and data set."""
+        rule, *names = self.job.split("/")
+        return "/".join([rule, *(n for n in names if not n.startswith("seed") and n != "digits")])
+
+
+def tracing(folder: Path) -> dict[str, str]:
+    """Return the environment in which stages note what they read."""
+    folder.mkdir(parents=True)
+    return {"ATTNPRIOR_TRACED": str(folder), "PYTHONPATH": str(ROOT / "tests/workflow/tracing")}
+
+
+def reads(project: Project, folder: Path) -> list[Read]:
+    """Return what every traced job declared (by its `run.json`) and read; keys are marked `params:`."""
+    found = []
+    for path in folder.glob("*.json"):
+        noted = json.loads(path.read_text())
+        arguments = dict(_flags(noted["command"]))
+        run = project.record(arguments["run-json"])
+        settings = json.loads(run["params"])
+        keys = {f"params:{k}" for name, part in settings.items() for k in mutations.leaves(part, name)}
+        mine = {*run["outputs"], arguments["events"], arguments.get("checkpoint", "")}
+        read = {f for f in noted["files"] if not any(f == m or f.startswith(f"{m}/") for m in mine if m)}
+        # A job has no other settings than these (params.yaml would be among the files).
+        looked = {f"params:{k}" for k in noted["keys"]} & keys
+        found.append(Read(run["job"], {*run["inputs"], *keys}, {*noted["code"], *read, *looked}))
+    return found
+
+
+def _flags(command: list[str]) -> Iterable[tuple[str, str]]:
+    for flag, value in itertools.pairwise(command):
+        if flag.startswith("--"):
+            yield flag[2:], value
+
+
+def excess_lines(found: list[Read]) -> list[str]:
+    """Return a line for everything that jobs of one kind declare and none of them read."""
+    kinds: dict[str, list[Read]] = {}
+    for read in found:
+        kinds.setdefault(read.kind, []).append(read)
+    lines = []
+    for kind, group in sorted(kinds.items()):
+        unread = set.intersection(*(r.excess for r in group))
+        lines += [f"{kind} declares, but does not read, {name}" for name in sorted(unread)]
+    return lines
