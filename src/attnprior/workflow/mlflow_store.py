@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds
+from attnprior.workflow.experiment import is_of_experiment
 from attnprior.workflow.mlflow_open import create_sqlite, is_new_sqlite, make_quiet, open_experiment
 
 PER_CALL = {"metrics": 800, "params": 90}  # MLflow takes 1,000 metrics and 100 params, 1,000 entities in all
@@ -170,6 +171,8 @@ class Store:
             self._client.log_batch(run_id, some_metrics or [], some_params or [], last)
 
     def _attach(self, known: KnownRun, job: LoggedJob) -> None:
+        if is_of_experiment(job.path, self._root):
+            return  # what lies here under these names is not what that job made
         for path in (job.end or {}).get("artifacts", []):
             if Path(path).name in ATTACHED.get(job.start["rule"], ()) and (self._root / path).is_file():
                 self._client.log_artifact(known.run_id, str(self._root / path), str(Path(path).parent))
