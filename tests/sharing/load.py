@@ -116,6 +116,14 @@ def runs(database: Path) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+def parents(database: Path) -> int:
+    """Return the number of runs that stand above others."""
+    query = """select count(*) from runs r where r.lifecycle_stage = 'active' and not exists (
+        select 1 from tags t where t.run_uuid = r.run_uuid and t.key = 'attnprior.job_id')"""
+    with closing(sqlite3.connect(database)) as db:
+        return db.execute(query).fetchone()[0]
+
+
 def check(root: Path, database: Path, jobs: int) -> int:
     """Assert that the data base holds what the logs say, all of it and once; return the number of points."""
     wanted, found = expected(root), stored(database)

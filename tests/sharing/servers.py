@@ -1,12 +1,17 @@
 """Servers for tests, on loopback only, stopped by process group: only what was started here is ended."""
 
+import contextlib
+import http.client
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 SEARCH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"])
@@ -98,3 +103,66 @@ def s3_server(folder: Path, key: str, secret: str) -> Server:
 def has_program(name: str) -> bool:
     """Return whether a program is there, beside this interpreter and in the folders of root, too."""
     return shutil.which(name, path=SEARCH) is not None
+
+
+@contextlib.contextmanager
+def replies_lost(server: Server, path: str, lost: set[int]) -> Iterator[tuple[int, list[int]]]:
+    """Yield the port of a proxy before an HTTP server, and the numbers of requests whose replies it lost.
+
+    Every request reaches the server. Of those whose path ends with `path` the ones numbered in `lost`
+    (from 1) get no reply: the connection is closed.
+    """
+    count, closed, lock = [0], [], threading.Lock()
+
+    class Proxy(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_any(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            upstream = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            upstream.request(self.command, self.path, body, dict(self.headers))
+            reply = upstream.getresponse()
+            content = reply.read()
+            upstream.close()
+            if self.path.endswith(path):
+                with lock:
+                    count[0] += 1
+                    number = count[0]
+                if number in lost:
+                    closed.append(number)
+                    self.close_connection = True
+                    return
+            self.send_response(reply.status)
+            self.send_header("Content-Type", reply.headers.get("Content-Type", "application/json"))
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = handle_any
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, daemon=True)
+        thread.start()
+        yield proxy.server_address[1], closed
+        proxy.shutdown()
+
+
+@contextlib.contextmanager
+def black_hole(*, accepts: bool) -> Iterator[int]:
+    """Yield a port of loopback that never answers: connections hang, or are accepted and met by silence."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(100 if accepts else 0)
+        port = listener.getsockname()[1]
+        while not accepts:  # fill the queue of those who wait to be accepted
+            caller = stack.enter_context(socket.socket())
+            caller.settimeout(0.5)
+            try:
+                caller.connect(("127.0.0.1", port))
+            except TimeoutError:
+                break
+        yield port

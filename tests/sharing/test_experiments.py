@@ -66,6 +66,8 @@ def test_an_experiment_gives_what_a_run_gives_and_is_shown_beside_it(
     if way != "here":
         assert workspace(project) == before
         assert project.planned() == set()
+        log = project.root / "logs/experiments/fewer/train_student/digits/random/seed0.events.jsonl"
+        assert '"invocation":"fewer"' in log.read_text()
         project.dvc("exp", "apply", "fewer")
     assert project.contents() == expected.contents()
     project.attnprior("sync")

@@ -1,5 +1,6 @@
 """MLflow fed by many jobs at a time, from a data base and through a server that is killed."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 from attnprior.source import PACKAGE
 from attnprior.workflow import tracking
 from tests.sharing import load
-from tests.sharing.servers import Server, free_port
+from tests.sharing.servers import Server, black_hole, free_port, replies_lost
+from tests.workflow.project import Project
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER_ENV = {
@@ -122,3 +124,39 @@ def test_64_jobs_at_a_time_through_a_server_that_is_killed_twice(root, tmp_path,
         before = sorted(load.stored(tmp_path / "server.db"))
         assert tracking.track(root).points == 0
         assert sorted(load.stored(tmp_path / "server.db")) == before
+
+
+@pytest.mark.faults
+def test_lost_replies_double_neither_runs_nor_points(root, tmp_path, monkeypatch):
+    load.write(root, jobs=6, steps=6)
+    with mlflow_server(tmp_path) as server:
+        for path, lost in (("/runs/create", {1, 3, 8}), ("/runs/log-batch", {2, 5})):
+            with replies_lost(server, path, lost) as (port, closed):
+                monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+                for _ in range(5):
+                    tracking.track(root)
+                    (root / tracking.STAMP).unlink(missing_ok=True)
+                assert set(closed) <= lost and len(closed) >= 1, path
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.port}")
+        assert tracking.track(root).warning is None
+        load.check(root, tmp_path / "server.db", jobs=6)
+        assert load.parents(tmp_path / "server.db") == 1
+
+
+@pytest.mark.faults
+@pytest.mark.workflow
+@pytest.mark.parametrize("server", ["closed", "hangs", "silent"])
+def test_a_study_runs_to_its_end_without_a_server_and_says_so_once(project: Project, server):
+    with contextlib.ExitStack() as stack:
+        if server == "closed":
+            port = free_port()
+        else:
+            port = stack.enter_context(black_hole(accepts=server == "silent"))
+        project.put("studies.digits.confidence", 0.9)
+        tracked = {"ATTNPRIOR_TRACKING": "on", "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{port}"}
+        done = project.attnprior("run", **tracked)
+    assert done.stderr.count("warning: MLflow at") == 1, done.stderr
+    assert "results are not affected, later: attnprior track" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert project.planned() == set()
+    assert project.dvc_changed() == set()

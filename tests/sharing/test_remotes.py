@@ -163,9 +163,7 @@ def test_a_wrong_secret_is_refused_in_one_error_line(project: Project, s3: Remot
     assert s3.objects() == {}
 
 
-def test_half_an_object_of_a_killed_push_is_seen_by_who_pulls_it(
-    project: Project, remote: Remote, tmp_path
-):
+def test_half_an_object_of_a_killed_push_is_seen_by_who_pulls_it(project: Project, remote: Remote, tmp_path):
     (project.root / "big.bin").write_bytes(os.urandom(BIG))
     project.dvc("add", "-q", "big.bin")
     remote.add_to(project)

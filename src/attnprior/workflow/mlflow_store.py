@@ -10,7 +10,13 @@ from typing import Any
 
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds
 from attnprior.workflow.experiment import is_of_experiment
-from attnprior.workflow.mlflow_open import create_sqlite, is_new_sqlite, make_quiet, open_experiment
+from attnprior.workflow.mlflow_open import (
+    create_sqlite,
+    is_new_sqlite,
+    make_quiet,
+    open_experiment,
+    sent_once,
+)
 
 PER_CALL = {"metrics": 800, "params": 90}  # MLflow takes 1,000 metrics and 100 params, 1,000 entities in all
 LONGEST = {"param": 6000, "tag": 5000}
@@ -117,7 +123,8 @@ class Store:
         tags = {"attnprior.job_id": job.job_id, "attnprior.project": self.project}
         if not parent.deleted:
             tags["mlflow.parentRunId"] = parent.run_id
-        run = self._client.create_run(self._experiment, begun, tags, run_name=job.start["job"])
+        with sent_once():
+            run = self._client.create_run(self._experiment, begun, tags, run_name=job.start["job"])
         return self._remember(run)
 
     def _parent(self, job: LoggedJob) -> KnownRun:
@@ -126,9 +133,9 @@ class Store:
         if key not in self.parents:
             tags = {"attnprior.invocation": invocation, "attnprior.project": self.project}
             name = invocation if invocation == "snakemake" else f"run {invocation[:8]}"
-            self._remember(
-                self._client.create_run(self._experiment, milliseconds(job.start), tags, run_name=name)
-            )
+            with sent_once():
+                run = self._client.create_run(self._experiment, milliseconds(job.start), tags, run_name=name)
+            self._remember(run)
         return self.parents[key]
 
     def _tags(self, job: LoggedJob) -> dict[str, str]:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from attnprior.errors import UserError, one_line
 from attnprior.files import read_json, write_json
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds, read_jobs
-from attnprior.workflow.mlflow_open import QUIET, check_reachable, count_runs, tracking_uri
+from attnprior.workflow.mlflow_open import QUIET, Unsure, check_reachable, count_runs, tracking_uri
 from attnprior.workflow.mlflow_store import Store
 
 STAMP = Path(".snakemake/attnprior-tracked.json")
@@ -107,6 +107,8 @@ class Tracker:
             for job in jobs:
                 try:
                     self._summary.points += self._store.import_job(job, active)
+                except Unsure:
+                    raise
                 except Exception as e:
                     failures.append(e)
                     if len(failures) > 2:
