@@ -471,6 +471,18 @@ def test_tables_are_attached_to_the_run_of_compare_and_weights_are_not(root):
     assert found == {f"results/digits/{n}" for n in ("table.md", "table.csv", "metrics.json")}
 
 
+def test_tables_that_lie_here_are_not_attached_to_the_run_of_an_experiment(root):
+    (root / "results/digits").mkdir(parents=True)
+    (root / "results/digits/table.md").write_text("of the checkout, not of the experiment")
+    log = EventLog(root / "logs/experiments/fewer/compare/digits.events.jsonl")
+    start(log, "id-fewer", job="compare/digits", invocation="fewer")
+    log.end("finished", {"model_i/impulse/top1_mean": 0.7}, ["results/digits/table.md"])
+    tracking.track(root)
+    children, parents = stored(root)
+    assert list(parents) == ["fewer"]
+    assert client(root).list_artifacts(children["id-fewer"].info.run_id) == []
+
+
 def test_a_log_of_nonsense_is_passed_over(root):
     path = log_path(root, "odd")
     path.parent.mkdir(parents=True)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from attnprior.errors import UserError
-from attnprior.workflow import environment, params, sync
+from attnprior.workflow import environment, experiment, params, sync
 from attnprior.workflow.engines import snakemake_graph
 from attnprior.workflow.state import Hashes
 
@@ -33,4 +33,10 @@ def make(rules: list[str], targets: list[str]) -> int:
         return 0
     command = [sys.executable, "-m", "attnprior.workflow.engines", "--quiet", "all", "--rerun-incomplete"]
     command += ["--allowed-rules", *rules, "--", *targets]
-    return subprocess.run(command, env=environment.child_environment(), check=False).returncode
+    env = environment.child_environment()
+    if called := experiment.name():
+        env["ATTNPRIOR_INVOCATION"] = called
+    try:
+        return subprocess.run(command, env=env, check=False).returncode
+    finally:
+        experiment.keep_logs()

@@ -4,10 +4,11 @@ import contextlib
 import logging
 import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attnprior.errors import UserError
+from attnprior.errors import UserError, one_line
 
 EXPERIMENT = "attnprior"
 # Set before MLflow is imported: it reads some of them at import.
@@ -16,8 +17,9 @@ QUIET = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 IMPATIENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    RETRIES: "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
@@ -36,6 +38,30 @@ def make_quiet() -> None:
         os.environ.setdefault(key, value)
     for name in ("alembic", "urllib3"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+class Unsure(Exception):
+    """A run may have been made or not; the runs must be read anew, by their tags, before another is made."""
+
+
+@contextlib.contextmanager
+def sent_once() -> Iterator[None]:
+    """Let MLflow send a request once: a creation repeated after a lost reply would make a second run.
+
+    Raises:
+        Unsure: the reply was an error, or there was none.
+    """
+    before = os.environ.get(RETRIES)
+    os.environ[RETRIES] = "0"
+    try:
+        yield
+    except Exception as e:
+        raise Unsure(one_line(e)) from e
+    finally:
+        if before is None:
+            del os.environ[RETRIES]
+        else:
+            os.environ[RETRIES] = before
 
 
 def sqlite_path(uri: str) -> Path | None:

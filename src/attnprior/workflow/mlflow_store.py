@@ -11,8 +11,15 @@ from typing import Any
 from attnprior.errors import UserError
 from attnprior.workflow import params
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds
+from attnprior.workflow.experiment import is_of_experiment
 from attnprior.workflow.mlflow_names import columns, data_inputs, parent_name, run_name, studies_of, tags_of
-from attnprior.workflow.mlflow_open import create_sqlite, is_new_sqlite, make_quiet, open_experiment
+from attnprior.workflow.mlflow_open import (
+    create_sqlite,
+    is_new_sqlite,
+    make_quiet,
+    open_experiment,
+    sent_once,
+)
 
 PER_CALL = {"metrics": 800, "params": 90}  # MLflow takes 1,000 metrics and 100 params, 1,000 entities in all
 ATTACHED = {"compare": ("table.md", "table.csv", "metrics.json"), "report": ("report.html",)}
@@ -124,7 +131,8 @@ class Store:
         tags["status"] = "running"
         if not parent.deleted:
             tags["mlflow.parentRunId"] = parent.run_id
-        run = self.client.create_run(self.experiment, begun, tags, run_name=run_name(job.start))
+        with sent_once():
+            run = self.client.create_run(self.experiment, begun, tags, run_name=run_name(job.start))
         return self._remember(run)
 
     def _parent(self, job: LoggedJob) -> KnownRun:
@@ -135,9 +143,9 @@ class Store:
             tags["status"] = "running"
             begun = datetime.fromtimestamp(job.start["time"], UTC)
             name = parent_name(invocation, f"{begun:%Y-%m-%d %H:%M:%S}")
-            self._remember(
-                self.client.create_run(self.experiment, milliseconds(job.start), tags, run_name=name)
-            )
+            with sent_once():
+                run = self.client.create_run(self.experiment, milliseconds(job.start), tags, run_name=name)
+            self._remember(run)
         return self.parents[key]
 
     def _stored(self, known: KnownRun) -> set[tuple[str, int]]:
@@ -172,6 +180,8 @@ class Store:
         known.metrics |= {p[0] for p in points}
 
     def _attach(self, known: KnownRun, job: LoggedJob) -> None:
+        if is_of_experiment(job.path, self.root):
+            return  # what lies here under these names is not what that job made
         for path in (job.end or {}).get("artifacts", []):
             if Path(path).name in ATTACHED.get(job.start["rule"], ()) and (self.root / path).is_file():
                 self.client.log_artifact(known.run_id, str(self.root / path), str(Path(path).parent))

@@ -22,7 +22,7 @@ from attnprior.errors import UserError, one_line
 from attnprior.files import read_json, write_json
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds, read_jobs
 from attnprior.workflow.mlflow_check import check_store
-from attnprior.workflow.mlflow_open import count_runs, tracking_uri
+from attnprior.workflow.mlflow_open import Unsure, count_runs, tracking_uri
 from attnprior.workflow.mlflow_store import Store
 from attnprior.workflow.mlflow_system import system_metrics
 
@@ -116,6 +116,8 @@ class Tracker:
             for job in jobs:
                 try:
                     self._summary.points += self._store.import_job(job, active)
+                except Unsure:
+                    raise
                 except Exception as e:
                     failures.append(e)
                     if len(failures) > 2:
