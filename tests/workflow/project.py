@@ -146,8 +146,8 @@ def environment(**extra: str) -> dict[str, str]:
     return {**env, "DVC_NO_ANALYTICS": "1", "ATTNPRIOR_TRACKING": "off", **extra}
 
 
-def create(root: Path) -> Project:
-    """Return a new project in `root`: git, DVC, small settings, nothing made."""
+def create(root: Path, settings=small) -> Project:
+    """Return a new project in `root`: git, DVC, nothing made; `settings` changes the shipped ones."""
     root.mkdir(parents=True)
     for name in SHIPPED:
         source = ROOT / name
@@ -158,7 +158,7 @@ def create(root: Path) -> Project:
         else:
             shutil.copy(source, root / name)
     project = Project(root)
-    params = small(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    params = settings(yaml.safe_load((ROOT / "params.yaml").read_text()))
     (root / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     project.git("init", "-q", "-b", "main")
     project.dvc("init", "-q")

@@ -4,7 +4,6 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -194,14 +193,14 @@ def work_of(settings: dict, record: dict) -> Work | None:
 
 
 def _with(settings: dict, own: dict) -> dict:
-    """Return `settings` with the values at the dotted keys of a record in place of the present ones."""
-    then = deepcopy(settings)
+    """Return `settings` with the values at the keys of a record (`section` or `section.name`) in their place.
+
+    Other values are shared with `settings`: it is called for every record, and sections can be large.
+    """
+    then = dict(settings)
     for key, value in own.items():
-        *parents, last = key.split(".")
-        node = then
-        for part in parents:
-            node = node.setdefault(part, {})
-        node[last] = value
+        section, _, name = key.partition(".")
+        then[section] = {**then.get(section, {}), name: value} if name else value
     return then
 
 
