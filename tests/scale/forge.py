@@ -76,7 +76,9 @@ def student(job: Job) -> dict:
     save_tensors(job.args.weights, {**tensors, "head.bias": bias}, header)
     rows = []
     for row in curve(history):
-        rows.append({k: v if k in ("epoch", "step") else v * (1 + 0.02 * rng.random()) for k, v in row.items()})
+        rows.append(
+            {k: v if k in ("epoch", "step") else v * (1 + 0.02 * rng.random()) for k, v in row.items()}
+        )
         job.row(rows[-1])
     write_history(job.args.history, list(rows[0]), rows)
     save_tensors(job.args.predictions, *predictions(job.wildcards["dataset"], level, seed))
@@ -91,7 +93,9 @@ def template(path: str):
 @cache
 def curve(path: str) -> list[dict]:
     columns = read_history(path)
-    rows = [dict(zip(columns, map(float, values), strict=True)) for values in zip(*columns.values(), strict=True)]
+    rows = [
+        dict(zip(columns, map(float, values), strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
     return [{k: int(v) if k in ("epoch", "step") else v for k, v in row.items()} for row in rows]
 
 

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from tests.workflow.project import Project, create
+import yaml
+
+from tests.workflow.project import ROOT, Project, create
 
 DATASETS = tuple(f"digits_{letter}" for letter in "abcde")
 SEEDS = 5
@@ -41,6 +43,11 @@ def students(count: int, model: str = "model_i") -> dict[str, dict]:
     made["permuted"] = {**first, "permute_labels": True}
     made["other_image"] = {**first, "transfer": {**FAMILIES["copy"][1], "maps": "other_image"}}
     return dict(list(made.items())[:count])
+
+
+def shipped() -> dict:
+    """Return the settings that the project ships."""
+    return yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
 
 
 def settings(shipped: dict, count: int) -> dict:
