@@ -17,7 +17,7 @@ IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 phase = @echo "== $(1)"; start=$$(date +%s); $(IN_VENV) $(2) || exit; echo "== $(1): $$(($$(date +%s) - start)) s"
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow test-faults lint format constraints clean environment test-environment
+.PHONY: help reproduce test test-slow test-faults test-scale lint format constraints clean environment test-environment
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH_INDEX=URL]"
@@ -40,6 +40,9 @@ test-slow: test-environment ## run the slow tests
 test-faults: test-environment ## change every key and module; clones, servers, experiments (installs servers)
 	@sh tools/faults.sh
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m faults
+
+test-scale: test-environment ## measure every command on a study of 2,000 jobs (half an hour)
+	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m scale
 
 lint: test-environment ## check style, the workflow and types
 	$(call phase,ruff check,ruff check .)

@@ -1,6 +1,6 @@
 """From the runs of a study to the rows of its tables and comparisons."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,14 @@ class PanelResult:
 def members(panel: Panel) -> dict[str, str]:
     """Return the role (arm or control) of each student of a panel, in the order shown."""
     return {**dict.fromkeys(panel.arms, "arm"), **dict.fromkeys(panel.controls, "control")}
+
+
+def by_panel(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Return the rows of each (data set, panel), in their order."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["dataset"], row["panel"]), []).append(row)
+    return found
 
 
 def expected_runs(study: Study) -> list[Key]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from attnprior.analysis.families import Family
-from attnprior.analysis.panels import Row
+from attnprior.analysis.panels import Row, by_panel
 from attnprior.config import Study
 from attnprior.report.findings import is_shown, pair
 from attnprior.report.words import ONE_SEED
@@ -39,7 +39,7 @@ def _compared(
 ) -> Iterator[tuple[str, str, dict[int, int]]]:
     """Yield names of a family and its reference, and at each number of labels 1, -1 or 0 (not shown)."""
     baselines = {p.baseline for p in study.panels.values()}
-    several = len(study.datasets) > 1
+    several, grouped = len(study.datasets) > 1, by_panel(comparisons)
     for dataset in study.datasets:
         for reference in (f for f in found if baselines & set(f.arms.values())):
             for family in found:
@@ -47,8 +47,7 @@ def _compared(
                 for n, arm in family.arms.items():
                     for name, panel in study.panels.items():
                         if arm in panel.arms and panel.baseline == reference.arms.get(n) != arm:
-                            own = [r for r in comparisons if (r["dataset"], r["panel"]) == (dataset, name)]
-                            row = pair(own, arm, panel.baseline)
+                            row = pair(grouped[dataset, name], arm, panel.baseline)
                             positive = 1 if row["difference"] > 0 else -1
                             signs[n] = positive if is_shown(row, study.confidence) else 0
                 if signs:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 COLUMNS = 5  # confusion matrices side by side
 LABEL = 6  # letters of a class name on an axis
 MARKED = 0.05  # share of a row from which a confusion matrix shows the number
+CLASSES, MATRICES = 12, 60  # most that get numbers: each is a text of its own
 
 
 def confusion(
@@ -26,12 +27,13 @@ def confusion(
     lines, columns = -(-len(keys) // COLUMNS), min(COLUMNS, len(keys))
     figure, grid, bar = _matrices(lines, columns, max(len(c) for classes in names.values() for c in classes))
     image: Any = None
+    written = len(keys) <= MATRICES and max(map(len, names.values())) <= CLASSES
     for axes, key in zip(grid, keys, strict=False):
         found, classes = counts[key], names[key[0]]
         share = found / np.maximum(found.sum(1, keepdims=True), 1)
         image = axes.imshow(share, cmap=style.MAP, vmin=0, vmax=1, interpolation="nearest")
-        if len(classes) <= 12:
-            for i, j in zip(*np.nonzero(share >= MARKED), strict=True):
+        if len(classes) <= CLASSES:
+            for i, j in np.argwhere(share >= MARKED) if written else ():
                 colour = style.ON_LIGHT if share[i, j] > 0.5 else style.ON_DARK
                 axes.text(
                     j, i, f"{100 * share[i, j]:.0f}", ha="center", va="center", fontsize=4.5, color=colour
@@ -48,11 +50,12 @@ def confusion(
     bar.set_ylabel("share of the true class", fontsize=7)
     bar.tick_params(labelsize=6)
     seeds = len(study.seeds)
+    numbers = f"; shares from {100 * MARKED:g} % are written in, in per cent"
     return Drawn(
         figure,
         "Test images, rows by true class, columns by predicted class, summed over"
-        f" {seeds} {'seeds' if seeds > 1 else 'seed'}. Colour is the share of the true class; shares from"
-        f" {100 * MARKED:g} % are written in, in per cent. {protocol(study, tidy)}",
+        f" {seeds} {'seeds' if seeds > 1 else 'seed'}. Colour is the share of the true class"
+        f"{numbers if written else ''}. {protocol(study, tidy)}",
     )
 
 

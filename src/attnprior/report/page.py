@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnprior.analysis.families import study_families
-from attnprior.analysis.panels import Row, members
+from attnprior.analysis.panels import Row, by_panel, members
 from attnprior.analysis.stats import RESAMPLES
 from attnprior.config import Panel, Study
 from attnprior.report.budgets import budget_findings
@@ -50,13 +50,11 @@ def render(
 
     permuted = [name for name, settings in students.items() if settings["permute_labels"]]
     panels: list[dict[str, Any]] = []
+    grouped = [by_panel(rows) for rows in (table, comparisons, tidy)]
     for dataset in study.datasets:
         for name, panel in study.panels.items():
             title = f"{panel.title}, {dataset}" if len(study.datasets) > 1 else panel.title
-            own, pairs, values = (
-                [r for r in rows if r["dataset"] == dataset and r["panel"] == name]
-                for rows in (table, comparisons, tidy)
-            )
+            own, pairs, values = (rows.get((dataset, name), []) for rows in grouped)
             panels.append(
                 {
                     "title": title,

@@ -52,10 +52,11 @@ def match_runs(study: Study, paths: Sequence[str | Path], option: str) -> dict[K
     """
     keys = [identity(p) for p in paths]
     wanted = expected_runs(study)
+    known, given = set(wanted), set(keys)
     for problem, found in (
         ("given twice", [k for k, n in Counter(keys).items() if n > 1]),
-        ("not in the study", [k for k in keys if k not in set(wanted)]),
-        ("missing", [k for k in wanted if k not in set(keys)]),
+        ("not in the study", [k for k in keys if k not in known]),
+        ("missing", [k for k in wanted if k not in given]),
     ):
         if found:
             shown = ", ".join("{}/{}/seed{}".format(*k) for k in found[:3])

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from pathlib import PurePosixPath
+from collections.abc import Iterable
 
 from attnprior.source import PREFIX
 from attnprior.workflow import sync
@@ -22,10 +22,13 @@ def jobs_of(stages: dict[str, list[str]], jobs: list[Job]) -> dict[str, list[Job
 
 def owner_of(path: str, owner: dict[str, str]) -> str | None:
     """Return the stage whose out is `path` or a directory above it."""
-    for candidate in (path, *map(str, PurePosixPath(path).parents)):
-        if candidate in owner:
-            return owner[candidate]
-    return None
+    return next((owner[p] for p in _with_folders(path) if p in owner), None)
+
+
+def _with_folders(path: str) -> list[str]:
+    """Return `path` and the folders above it, the nearest first."""
+    parts = path.split("/")
+    return ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
 def disagreements(params: dict, jobs: Graph, stages: Stages) -> list[str]:
@@ -46,32 +49,29 @@ def disagreements(params: dict, jobs: Graph, stages: Stages) -> list[str]:
             lines.append(f"only in dvc.yaml: {name}")
             continue
         made = {f for j in group for f in j.outputs}
+        lacking, idle = _unmatched(made, outs[name])
         lines += [
             f"{name}: {f} is made by {j.rule} but lies in no out of the stage"
             for j in group
             for f in j.outputs
-            if not _covered(f, outs[name])
+            if f in lacking
         ]
-        lines += [
-            f"{name}: out {o} is made by no job"
-            for o in outs[name]
-            if not any(_covered(f, [o]) for f in made)
-        ]
-        read = {f for j in group for f in j.inputs} - made
-        lines += [f"{name}: deps lack {f}" for f in sorted(read) if not _covered(f, deps[name])]
-        lines += [
-            f"{name}: dep {d} is read by no job"
-            for d in deps[name]
-            if not any(_covered(f, [d]) for f in read)
-        ]
+        lines += [f"{name}: out {o} is made by no job" for o in idle]
+        lacking, idle = _unmatched({f for j in group for f in j.inputs} - made, deps[name])
+        lines += [f"{name}: deps lack {f}" for f in sorted(lacking)]
+        lines += [f"{name}: dep {d} is read by no job" for d in idle]
         used = {k for j in group for k in json.loads(j.params)}
         lines += [f"{name}: params lack {k}" for k in sorted(used - set(keys[name]))]
         lines += [f"{name}: param {k} is read by no job" for k in sorted(set(keys[name]) - used)]
     return lines
 
 
-def _covered(path: str, declared: list[str]) -> bool:
-    return any(path == d or path.startswith(f"{d}/") for d in declared)
+def _unmatched(files: Iterable[str], declared: list[str]) -> tuple[set[str], list[str]]:
+    """Return the files that no declared path is or holds, and the declared paths without any file."""
+    known = set(declared)
+    owners = {f: known.intersection(_with_folders(f)) for f in files}
+    used = {p for found in owners.values() for p in found}
+    return {f for f, found in owners.items() if not found}, [d for d in declared if d not in used]
 
 
 def summary(jobs: Graph, stages: Stages) -> str:

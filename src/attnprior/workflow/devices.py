@@ -4,7 +4,6 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -194,18 +193,19 @@ def work_of(settings: dict, record: dict) -> Work | None:
 
 
 def _with(settings: dict, own: dict) -> dict:
-    """Return `settings` with the values at the dotted keys of a record in place of the present ones.
+    """Return `settings` with the values at the keys of a record (`section` or `section.name`) in their place.
 
     What an older record does not have, since there was no such key yet, is taken from the present entry.
+    Other values are shared with `settings`: it is called for every record, and sections can be large.
     """
-    then = deepcopy(settings)
+    then = dict(settings)
     for key, value in own.items():
-        *parents, last = key.split(".")
-        node = then
-        for part in parents:
-            node = node.setdefault(part, {})
-        known = node.get(last)
-        node[last] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+        section, _, name = key.partition(".")
+        known = then.get(section, {})
+        if name:
+            then[section] = {**known, name: {**known.get(name, {}), **value}}
+        else:
+            then[section] = {**known, **value}
     return then
 
 

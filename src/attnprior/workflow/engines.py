@@ -231,17 +231,29 @@ class Stages:
     def commit(self, names: Iterable[str]) -> None:
         """Write the present state of the stages to dvc.lock and their outputs to the cache.
 
+        `dvc commit` takes one stage or all. It reads dvc.yaml, params.yaml and dvc.lock anew for each,
+        and writes dvc.lock for each; here both happen once for all `names`, as where it takes all.
+
         Raises:
-            UserError: DVC refuses.
+            UserError: DVC refuses; the stages before are recorded.
         """
         from dvc.exceptions import DvcException
+        from dvc.repo import lock_repo
 
-        self._repo._reset()
-        for name in names:
-            try:
-                self._repo.commit(name, force=True)
-            except (DvcException, OSError) as e:
-                raise UserError(f"dvc commit {name}: {one_line(e)}") from e
+        name, done = "", []
+        try:
+            with lock_repo(self._repo):
+                stages = self._stages()
+                try:
+                    for name in names:
+                        stages[name].save()
+                        stages[name].commit()
+                        done.append(stages[name])
+                finally:
+                    if done:
+                        done[0].dvcfile.dump_stages(done, update_pipeline=False)
+        except (DvcException, OSError) as e:
+            raise UserError(f"dvc commit {name}: {one_line(e)}") from e
 
 
 if __name__ == "__main__":

@@ -96,10 +96,17 @@ def source_seed(params: dict, dataset: str, student: str, seed: int, studies=Non
     The first study that has the arm decides, the active ones before all others.
     """
     for study in studies or [*params["active"], *params["studies"]]:
-        if any((a.dataset, a.student) == (dataset, student) for a in study_arms(params, study)):
+        if _has_arm(params["studies"][study], dataset, student):
             fixed = params["studies"][study]["teacher_seed"]
             return seed if fixed is None else fixed
     return seed
+
+
+def _has_arm(study: dict, dataset: str, student: str) -> bool:
+    """Return whether a study has an arm; asked once per job, so that nothing may be built for it."""
+    return dataset in study["datasets"] and any(
+        student in panel["arms"] or student in panel["controls"] for panel in study["panels"].values()
+    )
 
 
 def teacher_seeds(params: dict, studies=None) -> dict[tuple[str, str], list[int]]:
