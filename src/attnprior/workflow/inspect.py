@@ -4,8 +4,8 @@ from collections import Counter
 
 from attnprior.workflow import check, graph, params, sync
 from attnprior.workflow.engines import Stages, snakemake_graph
+from attnprior.workflow.failures import job_error
 from attnprior.workflow.lock import run_lock
-from attnprior.workflow.run import job_error
 from attnprior.workflow.state import Hashes
 
 

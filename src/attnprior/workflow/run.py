@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,13 +11,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attnprior.workflow import check, environment, graph, params, sync
+from attnprior.errors import UserError
+from attnprior.workflow import (
+    cache,
+    check,
+    environment,
+    failures,
+    graph,
+    orphans,
+    params,
+    repair,
+    stop,
+    sync,
+)
 from attnprior.workflow.engines import Graph, Job, Stages, snakemake_graph
 from attnprior.workflow.lock import RunLock, run_lock
 from attnprior.workflow.state import Hashes, stale_because
 
 POLL = 1.0  # seconds between looks at the running jobs
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 RECORD_EVERY = 60.0  # seconds between records in dvc.lock
 
 
@@ -81,6 +91,9 @@ def activate(names: list[str]) -> None:
 
 def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: RunLock, begun: float) -> int:
     hashes = Hashes()
+    orphans.wait()
+    for path in repair.remove_damaged_checkpoints():
+        print(f"attnprior: {path} was damaged and is deleted; its training starts afresh", file=sys.stderr)
     with snakemake_graph(graph.targets(settings, studies)) as jobs:
         found = sync.reconcile(jobs, hashes)
     if found.adopted:
@@ -109,15 +122,21 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: "Progress", rec
     wanted = [] if set(studies) == set(settings["active"]) else graph.targets(settings, studies)
     invocation = uuid.uuid4().hex
     log = Path(f"logs/snakemake/{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
-    log.parent.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, **environment.job_environment("."), "ATTNPRIOR_INVOCATION": invocation}
     command = [sys.executable, "-m", "attnprior.workflow.engines", *args]
     command += ["--", *wanted] if wanted else []
     progress.invocation = invocation
-    with open(log, "w", encoding="utf-8") as out:
-        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(lock.fd,))
-    lock.note(running=True, snakemake=child.pid)
-    with _forwarded(child):
+    lock.note(running=True)
+    with stop.stoppable() as stopper:
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "w", encoding="utf-8") as out:
+                stopper.child = child = subprocess.Popen(
+                    command, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(lock.fd,)
+                )
+        except OSError as e:
+            raise UserError(f"{log}: {e.strerror}; free space or make it writable") from e
+        lock.note(running=True, snakemake=child.pid)
         last = time.time()
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -126,30 +145,18 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: "Progress", rec
             recorder.finished(progress.update())
             if done:
                 break
+            stopper.enforce()
             if time.time() - last > RECORD_EVERY:
-                recorder.record()
+                with contextlib.suppress(UserError):  # another DVC command works: `settle` tries again
+                    recorder.record()
                 last = time.time()
-    lock.note(running=False)
+    lock.note(running=bool(repair.lock_files()))
+    if stopper.number:
+        failures.explain_stop(len(progress.unfinished()), len(progress.planned))
+        return 128 + stopper.number
     if child.returncode:
-        _explain_failure(progress, log)
+        failures.explain(progress.unfinished(), progress.invocation, log, child.returncode)
     return 1 if child.returncode else 0
-
-
-@contextlib.contextmanager
-def _forwarded(child: subprocess.Popen):
-    """Hand a termination signal on to Snakemake, which stops its jobs; then finish our own part."""
-
-    def forward(number, _frame):
-        if child.poll() is None:
-            child.send_signal(number)
-
-    # The terminal sends Ctrl-C to both of us: Snakemake handles it, we wait for it.
-    previous = {s: signal.signal(s, forward if s == signal.SIGTERM else signal.SIG_IGN) for s in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @dataclass
@@ -194,7 +201,7 @@ class Recorder:
         self._stages, self._hashes = stages, hashes
         self._jobs = check.jobs_of(stages.outs(), jobs.jobs)
         self._stale = {j.key for j in found.planned}
-        self._changed = set(stages.changed())
+        self._changed = set(stages.changed()) | cache.wrong_sizes() | cache.remove_damaged_copies()
         self._changed |= {n for n, group in self._jobs.items() if any(j.key in self._stale for j in group)}
 
     def finished(self, jobs: Iterable[Job]) -> None:
@@ -254,38 +261,6 @@ def _untracked() -> bool:
     from attnprior.workflow import tracking
 
     return tracking.pending(Path("."))
-
-
-def _explain_failure(progress: Progress, log: Path) -> None:
-    """Print one line for each failed job, and where the whole log is."""
-    failed = 0
-    for job in progress.unfinished():
-        error = job_error(job, progress.invocation)
-        if error:
-            failed += 1
-            print(f"error: {job.key}: {error} (log: {job.logs['text']})", file=sys.stderr)
-    if not failed:
-        said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        print(f"error: snakemake failed: {said[-1].strip() if said else 'no output'}", file=sys.stderr)
-    print(
-        f"attnprior: {len(progress.unfinished())} jobs not finished; Snakemake's log: {log}", file=sys.stderr
-    )
-
-
-def job_error(job: Job, invocation: str | None = None) -> str | None:
-    """Return the one-line error of a job's last attempt, if it failed (in the given invocation)."""
-    current, error = None, None
-    with contextlib.suppress(OSError):
-        for line in Path(job.logs["events"]).read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if event["event"] == "start":
-                    current, error = event.get("invocation"), None
-                elif event["event"] == "end":
-                    error = event.get("error")
-    if error is not None and (invocation is None or current == invocation):
-        return error
-    return None
 
 
 def _summary(studies: list[str], progress: Progress, wall: float, status: int) -> None:

@@ -1,0 +1,62 @@
+"""Stopping a run: signals to `attnprior run` end Snakemake and its jobs, which can be resumed."""
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+AGAIN = 5.0  # seconds for a job to write its last event
+GRACE = 2.0  # seconds for what the terminal has told to stop (Ctrl-C, closing it)
+
+
+class Stopper:
+    """What became of the signals to this process while Snakemake runs."""
+
+    def __init__(self) -> None:
+        self.child: subprocess.Popen | None = None
+        self.number = 0  # the first signal that came
+        self._at = 0.0  # when to stop what still runs
+
+    def handle(self, number: int, _frame: object) -> None:
+        if not self.number:
+            self.number = number
+            self._at = time.monotonic() + (0.0 if number == signal.SIGTERM else GRACE)
+
+    def enforce(self) -> None:
+        """Stop Snakemake and its jobs if a signal came; to be called again until Snakemake has ended.
+
+        On SIGTERM alone Snakemake would wait for the running jobs, perhaps hours. The terminal sends
+        SIGINT and SIGHUP to all of us, so those are given the time to end by themselves.
+        """
+        if self.number and time.monotonic() >= self._at:
+            self._at = time.monotonic() + AGAIN
+            assert self.child is not None
+            terminate(self.child.pid)
+
+
+def terminate(pid: int) -> None:
+    """Send SIGTERM to a process, so that it starts nothing more, and to the stages below it."""
+    import psutil  # comes with Snakemake and with DVC
+
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        below = process.children(recursive=True)
+        process.terminate()
+        for job in below:
+            with contextlib.suppress(psutil.Error):
+                if any(a.startswith("attnprior.stages.") for a in job.cmdline()):
+                    job.terminate()
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[Stopper]:
+    """Yield a `Stopper` that takes the signals as long as the block runs."""
+    stopper = Stopper()
+    previous = {number: signal.signal(number, stopper.handle) for number in SIGNALS}
+    try:
+        yield stopper
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
