@@ -124,7 +124,7 @@ def points(project: Project) -> dict[tuple[str, int], dict]:
 
 
 def stored_points(project: Project) -> Counter:
-    """Return how often the store holds each (job, metric, step, value), newest run of each job, read with SQL."""
+    """Return how often the store holds each (job, metric, step, value) of finished runs, read with SQL."""
     with sqlite3.connect(f"file:{project.root / 'mlflow.db'}?mode=ro", uri=True) as db:
         rows = db.execute(
             "select t.value, m.key, m.step, m.value from metrics m"

@@ -74,7 +74,7 @@ def recorded() -> Iterator[tuple[str, str, str]]:
 
 
 def wrong_sizes() -> set[str]:
-    """Return the stages that dvc.lock records with other sizes than their files have: DVC does not compare."""
+    """Return the stages that dvc.lock records with other sizes than their files have; DVC does not look."""
     wrong = set()
     for name, stage in read_lock().get("stages", {}).items():
         for entry in [*stage.get("deps", []), *stage.get("outs", [])]:
