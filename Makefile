@@ -15,7 +15,7 @@ IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 phase = @echo "== $(1)"; start=$$(date +%s); $(IN_VENV) $(2) || exit; echo "== $(1): $$(($$(date +%s) - start)) s"
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow lint format constraints clean environment test-environment
+.PHONY: help reproduce test test-slow test-faults lint format constraints clean environment test-environment
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH_INDEX=URL]"
@@ -34,6 +34,9 @@ test: lint ## make the environment, check style and types, run all tests but the
 
 test-slow: test-environment ## run the slow tests
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m slow
+
+test-faults: test-environment ## run the tests that kill, fill disks and damage files
+	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m faults
 
 lint: test-environment ## check style, the workflow and types
 	$(call phase,ruff check,ruff check .)
