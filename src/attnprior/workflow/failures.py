@@ -15,10 +15,10 @@ ROOM = 2**20  # bytes: a disk with less is full
 
 def explain(unfinished: list[Job], invocation: str, log: Path, returncode: int) -> None:
     """Print one line for each failed job, or for Snakemake's own failure, and where the whole log is."""
-    failed = 0
+    failed, blamed = 0, _failed_outputs(log)
     for job in unfinished:
         error = job_error(job, invocation)
-        if error is None and returncode > 0 and attempt(job)[0] == invocation:
+        if error is None and job.outputs[0] in blamed:
             error = "killed from outside before it could say why (memory?); it is resumed by `attnprior run`"
         if error:
             failed += 1
@@ -28,6 +28,16 @@ def explain(unfinished: list[Job], invocation: str, log: Path, returncode: int) 
     for folder in full_disks(unfinished):
         print(f"error: {folder}: the disk is full; free space, then `attnprior run` goes on", file=sys.stderr)
     print(f"attnprior: {len(unfinished)} jobs not finished; Snakemake's log: {log}", file=sys.stderr)
+
+
+def _failed_outputs(log: Path) -> set[str]:
+    """Return the outputs of the jobs that failed by Snakemake's log; a killed one cannot say so itself."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for block in log.read_text(encoding="utf-8", errors="replace").split("Error in rule ")[1:]:
+            line = next((s for s in block.splitlines() if s.strip().startswith("output: ")), "")
+            found |= {s.strip() for s in line.partition("output: ")[2].split(",")}
+    return found
 
 
 def _own_failure(log: Path, returncode: int) -> str:
