@@ -81,6 +81,8 @@ def wrong_sizes() -> set[str]:
             paths = [entry["path"]]
             if entry["md5"].endswith(".dir"):
                 paths = [f"{entry['path']}/{e['relpath']}" for e in _listing(entry["md5"])]
+            if not paths:
+                continue  # the cache does not have the list
             try:
                 size = sum(os.stat(p).st_size for p in paths)
             except OSError:

@@ -19,7 +19,7 @@ START = 600.0  # seconds, at most, from the start of a process to its `start` ev
 def check(root: Path, name: str, jobs: list[LoggedJob]) -> None:
     """Correct the rows of finished jobs by their history.csv and warn in one line of what is damaged.
 
-    history.csv is an artifact, judged by its hash. Rows that the log lost (a full disk) are taken from it, too.
+    history.csv is an artifact, judged by its hash. Rows that a full disk kept from the log come from it, too.
     """
     problems = []
     for job in jobs:

@@ -38,7 +38,7 @@ class Stopper:
 
 def terminate(pid: int) -> None:
     """Send SIGTERM to a process, so that it starts nothing more, and to the stages below it."""
-    import psutil  # comes with Snakemake and with DVC
+    import psutil
 
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
