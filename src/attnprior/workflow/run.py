@@ -241,6 +241,7 @@ def tracker():
         [sys.executable, "-m", "attnprior.workflow.tracking", "--follow"],
         stdin=subprocess.PIPE,
         env={**os.environ, **environment.job_environment(".")},
+        process_group=0,  # Ctrl-C in the terminal is not for it: it ends after the jobs
     )
     try:
         yield
