@@ -34,9 +34,10 @@ class Small:
     def __init__(self, project, folder: str, options: str) -> None:
         place = project.root / folder
         place.mkdir(parents=True, exist_ok=True)
+        content = project.root.with_name(f"{project.root.name}-content")
         script = (
-            f"set -e; cp -a {place} /mnt-content; mount -t tmpfs -o {options} none {place};"
-            f" cp -a /mnt-content/. {place}; echo mounted"
+            f"set -e; cp -a {place} {content}; mount -t tmpfs -o {options} none {place};"
+            f" cp -a {content}/. {place}; rm -r {content}; echo mounted"
         )
         self._shell = subprocess.Popen(
             [*NAMESPACE, "sh"],
@@ -47,12 +48,12 @@ class Small:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        content = project.root.with_name("content")
-        assert "mounted" in self.sh(script.replace("/mnt-content", str(content)))[1]
+        status, said = self.sh(script)
+        assert status == 0, said
 
     def sh(self, command: str) -> tuple[int, str]:
         """Run a command inside and return its exit status and output."""
-        self._shell.stdin.write(f"( {command} ) 2>&1 </dev/null; echo; echo END $?\n")
+        self._shell.stdin.write(f"( {command} ) 2>&1 </dev/null; s=$?; echo; echo END $s\n")
         self._shell.stdin.flush()
         out = []
         for line in self._shell.stdout:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults import disturb, study
 
+SIGNALS = int(os.environ.get("ATTNPRIOR_TEST_SIGNALS", "12"))
 SEED = int(os.environ.get("ATTNPRIOR_TEST_SEED", "20240503"))
 
 
@@ -18,7 +19,7 @@ def test_signals_at_random_moments(undisturbed, expected, tmp_path):
     project = undisturbed.copy(tmp_path / "project")
     disturb.clear(project)
     sent = in_training = 0
-    while sent < 12:
+    while sent < SIGNALS:
         number = (signal.SIGTERM, signal.SIGINT)[sent % 2]
         whole_group = number == signal.SIGINT and rng.random() < 0.5  # what a terminal does
         run, before, more = disturb.Run(project), disturb.epochs(project), rng.randrange(1, 8)
