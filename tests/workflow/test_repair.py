@@ -106,7 +106,7 @@ def test_unreadable_records_of_snakemake_are_deleted_and_others_stay(checkout, c
         (checkout / ".snakemake" / folder).mkdir(parents=True)
         (checkout / ".snakemake" / folder / "good").write_text('{"rule": "a"}')
         (checkout / ".snakemake" / folder / "bad").write_bytes(content)
-    assert repair.remove_unreadable_records() == 2
+    assert repair.remove_unreadable_records("metadata", "incomplete") == 2
     assert sorted(p.name for p in (checkout / ".snakemake").rglob("*") if p.is_file()) == ["good", "good"]
 
 

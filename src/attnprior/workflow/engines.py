@@ -113,7 +113,7 @@ def snakemake_graph(targets: Iterable[str] = (), rules: Iterable[str] = ()) -> I
         try:
             graph = stack.enter_context(_snakemake_graph(targets, rules))
         except UserError:
-            if not repair.remove_unreadable_records():
+            if not repair.remove_unreadable_records("metadata", "incomplete"):
                 raise
             graph = stack.enter_context(_snakemake_graph(targets, rules))
         yield graph

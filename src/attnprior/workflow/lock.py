@@ -61,6 +61,7 @@ def run_lock() -> Iterator[RunLock]:
                 )
             print("attnprior: removing the lock of a run that was killed", file=sys.stderr)
             remove_locks()
+        repair.remove_unreadable_records("incomplete")
         repair.restore_lock()
         repair.remove_cut_rwlock()
         lock = RunLock(fd)

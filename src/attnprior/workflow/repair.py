@@ -31,14 +31,14 @@ def remove_locks() -> None:
         path.unlink(missing_ok=True)
 
 
-def remove_unreadable_records() -> int:
-    """Delete Snakemake's records that are no JSON objects, and return how many there were.
+def remove_unreadable_records(*folders: str) -> int:
+    """Delete Snakemake's records (in `folders` of .snakemake) that are no JSON objects, and count them.
 
     It passes over cut ones, but stops with a traceback at other damage. Without its record a job is judged
     by content, and taken over.
     """
     removed = 0
-    for folder in ("metadata", "incomplete"):
+    for folder in folders:
         for path in [p for p in Path(".snakemake", folder).rglob("*") if p.is_file()]:
             try:
                 good = isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
