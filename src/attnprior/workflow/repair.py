@@ -15,7 +15,9 @@ from pathlib import Path
 from attnprior.errors import UserError, one_line
 from attnprior.workflow.cache import LOCK, read_lock
 
-ENTRY = {"path", "hash", "md5", "size", "nfiles", "isexec"}  # keys of a file in dvc.lock
+# Keys of a file in dvc.lock; the second line is of remotes that keep versions.
+ENTRY = {"path", "hash", "md5", "size", "nfiles", "isexec"}
+ENTRY |= {"checksum", "etag", "version_id", "remote", "cloud", "files"}
 RWLOCK = Path(".dvc/tmp/rwlock")
 KEPT = Path(".snakemake/attnprior-dvc.lock")  # dvc.lock as it was before DVC began to write it
 

@@ -201,7 +201,7 @@ class Recorder:
         self._stages, self._hashes = stages, hashes
         self._jobs = check.jobs_of(stages.outs(), jobs.jobs)
         self._stale = {j.key for j in found.planned}
-        self._changed = set(stages.changed()) | cache.wrong_sizes() | cache.remove_damaged_copies()
+        self._changed = cache.remove_damaged_copies() | set(stages.changed()) | cache.wrong_sizes()
         self._changed |= {n for n, group in self._jobs.items() if any(j.key in self._stale for j in group)}
 
     def finished(self, jobs: Iterable[Job]) -> None:

@@ -37,17 +37,28 @@ class Stopper:
 
 
 def terminate(pid: int) -> None:
-    """Send SIGTERM to a process, so that it starts nothing more, and to the stages below it."""
+    """Send SIGTERM to Snakemake, so that it starts nothing more, and to the stages below it.
+
+    Without any below it waits for a cluster or has not begun: SIGINT makes it cancel its jobs.
+    """
     import psutil
 
     with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        below = process.children(recursive=True)
-        process.terminate()
-        for job in below:
+        snakemake = psutil.Process(pid)
+        jobs = [p for p in snakemake.children(recursive=True) if _is_stage(p)]
+        snakemake.send_signal(signal.SIGTERM if jobs else signal.SIGINT)
+        for job in jobs:
             with contextlib.suppress(psutil.Error):
-                if any(a.startswith("attnprior.stages.") for a in job.cmdline()):
-                    job.terminate()
+                job.terminate()
+
+
+def _is_stage(process) -> bool:
+    import psutil
+
+    try:
+        return any(a.startswith("attnprior.stages.") for a in process.cmdline())
+    except psutil.Error:  # it has ended
+        return False
 
 
 @contextlib.contextmanager
