@@ -157,7 +157,7 @@ def test_committed_stages_are_unchanged_until_content_changes(stages):
 def test_copies_that_are_missing_in_the_cache_are_written_again_by_a_commit(stages):
     with engines.Stages() as found:
         found.commit(["one", "two"])
-        copies = {p: p.read_bytes() for p in (stages / ".dvc/cache").rglob("*") if p.is_file()}
+        copies = {p: p.read_bytes() for p in (stages / ".dvc/cache/files").rglob("*") if p.is_file()}
         assert len(copies) == 3  # a.txt, b/x.txt, the list of b
         for path in copies:
             path.unlink()
