@@ -27,7 +27,10 @@ class RunLock:
     def note(self, **facts) -> None:
         """Record who holds the lock, for the next run. One write of one length: a kill cannot cut it."""
         known = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time(), **facts}
-        os.pwrite(self.fd, json.dumps(known).ljust(NOTE).encode(), 0)
+        try:
+            os.pwrite(self.fd, json.dumps(known).ljust(NOTE).encode(), 0)
+        except OSError as e:
+            raise UserError(f"{LOCK}: cannot be written ({e.strerror}); free space, then again") from e
 
 
 @contextlib.contextmanager
