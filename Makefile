@@ -37,7 +37,7 @@ test: lint ## make the environment, check style and types, run all tests but the
 test-slow: test-environment ## run the slow tests
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m slow
 
-test-faults: test-environment ## change every key and module; clones, servers, experiments (installs servers)
+test-faults: test-environment ## change every key and module; kills, damage, clones, servers (installs servers)
 	@sh tools/faults.sh
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m faults
 

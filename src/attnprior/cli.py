@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -137,6 +138,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(own)
     if after and args.command not in ("run", "make"):
         parser().error(f"nothing may follow -- after {args.command}")
+    before = signal.signal(signal.SIGTERM, _terminated)
     try:
         return dispatch(args, after)
     except UserError as e:
@@ -146,15 +148,28 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
+        print("error: interrupted; the same command goes on", file=sys.stderr)
         return 130
+    except Terminated:
+        print("error: terminated; the same command goes on", file=sys.stderr)
+        return 143
     except Exception as e:
         where = _log_traceback()
         print(
             f"error: {type(e).__name__}: {one_line(e)}{f' (traceback: {where})' if where else ''}",
             file=sys.stderr,
         )
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 2 if args.command == "verify" else 1
+
+
+class Terminated(BaseException):
+    """SIGTERM came, outside of the time in which a run hands it on to its jobs."""
+
+
+def _terminated(*_: object) -> None:
+    raise Terminated
 
 
 def use_checkout(argv: list[str]) -> None:
@@ -225,6 +240,7 @@ def _log_traceback() -> Path | None:
         handler = logging.FileHandler(LOG)
     except OSError:
         return None
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # the disk is full
     log = logging.getLogger("attnprior.cli")
     log.propagate = False
     log.addHandler(handler)

@@ -154,6 +154,18 @@ def test_committed_stages_are_unchanged_until_content_changes(stages):
     assert set(json.loads(seen.stdout)) == {"one", "two"}
 
 
+def test_copies_that_are_missing_in_the_cache_are_written_again_by_a_commit(stages):
+    with engines.Stages() as found:
+        found.commit(["one", "two"])
+        copies = {p: p.read_bytes() for p in (stages / ".dvc/cache/files").rglob("*") if p.is_file()}
+        assert len(copies) == 3  # a.txt, b/x.txt, the list of b
+        for path in copies:
+            path.unlink()
+        found.commit(["one", "two"])
+        assert {p: p.read_bytes() for p in copies} == copies
+        assert found.changed() == {}
+
+
 def test_a_broken_dvc_file_is_one_line(stages):
     (stages / "dvc.yaml").write_text("stages: [\n")
     with pytest.raises(UserError, match=r"dvc\.yaml") as caught, engines.Stages():

@@ -218,7 +218,7 @@ def test_ctrl_c_ends_the_jobs_and_leaves_a_sound_terminal(project):
 
     status, screen = on_a_terminal(project, act)
     assert pressed
-    assert status == 1
+    assert status == 130
     assert screen.cursor_shown
     assert any("stopping" in text for text in seen)
     assert "jobs not finished" in screen.everything()

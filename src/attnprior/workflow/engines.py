@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnprior.errors import UserError, one_line
+from attnprior.workflow import repair
 
 LARGEST_CHECKSUM = 100 * 10**9  # bytes; as max-checksum-file-size in the default profile
 
@@ -103,10 +104,23 @@ def snakemake_graph(targets: Iterable[str] = (), rules: Iterable[str] = ()) -> I
     """Yield the graph of the working directory's Snakefile, as a dry run would build it.
 
     `targets` are files or rules (the default target if none); with `rules`, only those are judged.
+    Damaged records of Snakemake are deleted: they would end in a traceback.
 
     Raises:
         UserError: the Snakefile or the settings are wrong, in one line.
     """
+    with contextlib.ExitStack() as stack:
+        try:
+            graph = stack.enter_context(_snakemake_graph(targets, rules))
+        except UserError:
+            if not repair.remove_unreadable_records("metadata", "incomplete"):
+                raise
+            graph = stack.enter_context(_snakemake_graph(targets, rules))
+        yield graph
+
+
+@contextlib.contextmanager
+def _snakemake_graph(targets: Iterable[str], rules: Iterable[str]) -> Iterator[Graph]:
     from snakemake.api import SnakemakeApi
     from snakemake.exceptions import WorkflowError
     from snakemake.settings.types import (
@@ -159,17 +173,6 @@ def snakemake_main(argv: list[str]) -> int:
     if not any(a.startswith("--max-jobs-per-timespan") for a in argv):
         args.max_jobs_per_timespan = None
     return 0 if args_to_api(args, shell_parser) else 1
-
-
-def lock_files() -> list[Path]:
-    """Return Snakemake's lock files in the working directory."""
-    return sorted(Path(".snakemake/locks").glob("*.lock"))
-
-
-def remove_locks() -> None:
-    """Remove Snakemake's locks, as `snakemake --unlock` does."""
-    for path in lock_files():
-        path.unlink(missing_ok=True)
 
 
 class Stages:
@@ -235,23 +238,21 @@ class Stages:
         and writes dvc.lock for each; here both happen once for all `names`, as where it takes all.
 
         Raises:
-            UserError: DVC refuses; the stages before are recorded.
+            UserError: DVC refuses; dvc.lock is as it was.
         """
         from dvc.exceptions import DvcException
         from dvc.repo import lock_repo
 
         name, done = "", []
         try:
-            with lock_repo(self._repo):
+            with repair.lock_kept(), lock_repo(self._repo):
                 stages = self._stages()
-                try:
-                    for name in names:
-                        stages[name].save()
-                        stages[name].commit()
-                        done.append(stages[name])
-                finally:
-                    if done:
-                        done[0].dvcfile.dump_stages(done, update_pipeline=False)
+                for name in names:
+                    stages[name].save()
+                    stages[name].commit()
+                    done.append(stages[name])
+                if done:
+                    done[0].dvcfile.dump_stages(done, update_pipeline=False)
         except (DvcException, OSError) as e:
             raise UserError(f"dvc commit {name}: {one_line(e)}") from e
 

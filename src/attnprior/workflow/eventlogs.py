@@ -21,6 +21,7 @@ class LoggedJob:
     events: list[dict] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)  # as read, one per event
     replaced: bool = False  # a later attempt started afresh below another id
+    torn: int = 0  # a line of the log (from 1) that is no event, and that no kill has left
 
     @property
     def start(self) -> dict:
@@ -96,17 +97,25 @@ def read_jobs(path: Path) -> list[LoggedJob]:
     jobs: dict[str, LoggedJob] = {}
     current: LoggedJob | None = None
     content = path.read_bytes()
-    for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+    odd, torn = 0, 0
+    lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
         event = _event(line)
         if event is None:
+            odd = odd or number
+            if number == len(lines) and line.endswith(b"}\n"):
+                torn = torn or odd
             continue
+        if odd and event["event"] != "start":  # a kill leaves half a line, and the next attempt starts
+            torn = torn or odd
+        odd = 0
         if event["event"] == "start":
             current = jobs.setdefault(event["job_id"], LoggedJob(path, event["job_id"]))
         if current is not None:
             current.events.append(event)
             current.lines.append(line)
     for job in jobs.values():
-        job.replaced = job is not current
+        job.replaced, job.torn = job is not current, torn
     return list(jobs.values())
 
 

@@ -27,6 +27,7 @@ def tracker() -> Iterator[None]:
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        process_group=0,  # Ctrl-C in the terminal is not for it: it ends after the jobs
         env=environment.child_environment(),
     )
     assert child.stdin is not None and child.stderr is not None

@@ -4,15 +4,18 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from attnprior.errors import UserError
-from attnprior.workflow.engines import lock_files, remove_locks
+from attnprior.workflow import repair
+from attnprior.workflow.repair import lock_files, remove_locks
 
 LOCK = Path(".snakemake/attnprior.lock")
+NOTE = 400  # bytes
 
 
 class RunLock:
@@ -22,9 +25,12 @@ class RunLock:
         self.fd = fd
 
     def note(self, **facts) -> None:
-        """Record who holds the lock, for the next run."""
-        os.ftruncate(self.fd, 0)
-        os.pwrite(self.fd, json.dumps({"pid": os.getpid(), "time": time.time(), **facts}).encode(), 0)
+        """Record who holds the lock, for the next run. One write of one length: a kill cannot cut it."""
+        known = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time(), **facts}
+        try:
+            os.pwrite(self.fd, json.dumps(known).ljust(NOTE).encode(), 0)
+        except OSError as e:
+            raise UserError(f"{LOCK}: cannot be written ({e.strerror}); free space, then again") from e
 
 
 @contextlib.contextmanager
@@ -44,28 +50,53 @@ def run_lock() -> Iterator[RunLock]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(
-                f"another `attnprior run` (process {holder.get('pid', 'unknown')}) works in {Path.cwd()};"
-                " wait for it or stop it"
-            ) from None
+            raise UserError(f"{_described(holder)} works in {Path.cwd()}; wait for it or stop it") from None
         if lock_files():
             if not holder.get("running"):
                 raise UserError(
                     f"{Path.cwd()} is locked by a Snakemake that `attnprior run` did not start;"
                     " if none is running, remove the lock: snakemake --unlock"
                 )
+            if holder.get("host", socket.gethostname()) != socket.gethostname():
+                raise UserError(
+                    f"{Path.cwd()} is locked by an `attnprior run` (process {holder.get('pid')}) on"
+                    f" {holder['host']}; if it has ended, remove the lock: snakemake --unlock"
+                )
             print("attnprior: removing the lock of a run that was killed", file=sys.stderr)
             remove_locks()
+        repair.remove_unreadable_records("incomplete")
+        repair.restore_lock()
+        repair.remove_cut_rwlock()
         lock = RunLock(fd)
         lock.note(running=False)
         yield lock
-        lock.note(running=False)
+        lock.note(running=bool(lock_files()))  # left by a Snakemake that was killed
     finally:
         os.close(fd)
 
 
 def _read(fd: int) -> dict:
     try:
-        return json.loads(os.pread(fd, 10_000, 0) or b"{}")
+        found = json.loads(os.pread(fd, 10_000, 0) or b"{}")
+        return found if isinstance(found, dict) else {}
     except ValueError:
         return {}
+
+
+def _described(holder: dict) -> str:
+    """Return who holds the lock. A killed `attnprior run` leaves it to the Snakemake that it started."""
+    pid, host = holder.get("pid", "unknown"), holder.get("host", socket.gethostname())
+    if host != socket.gethostname():
+        return f"another `attnprior run` (process {pid} on {host})"
+    snakemake = holder.get("snakemake")
+    if snakemake and not _is_ours(pid) and _is_ours(snakemake):
+        return f"Snakemake (process {snakemake}) of an `attnprior run` that was killed still"
+    return f"another `attnprior run` (process {pid})"
+
+
+def _is_ours(pid) -> bool:
+    """Return whether the process lives and is of this package, not another that got its number."""
+    try:
+        return b"attnprior" in Path(f"/proc/{int(pid)}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return False

@@ -126,6 +126,14 @@ def count_runs(uri: str) -> int | None:
 
 
 def _ask(path: Path, query: str) -> int:
-    address = f"{path.resolve().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as db:
+    with contextlib.closing(connection(path)) as db:
         return db.execute(query).fetchone()[0]
+
+
+def connection(path: Path) -> sqlite3.Connection:
+    """Return a connection to a file that exists.
+
+    It may write, where the file may be written, for a kill in a transaction leaves a journal that only a
+    writer can roll back; until then a reader is refused.
+    """
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=1)

@@ -39,7 +39,7 @@ def read_yaml(path):
         raise UserError(
             f"{path}: cannot be read ({e.strerror}); run from the root of an attnprior checkout"
         ) from e
-    except yaml.YAMLError as e:
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
         raise UserError(f"{path}: not valid YAML ({one_line(e)})") from e
 
 

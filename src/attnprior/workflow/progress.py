@@ -16,6 +16,7 @@ from attnprior.workflow.engines import Job
 from attnprior.workflow.eventlogs import Tail
 
 WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
+KILLED = "killed from outside before it could say why (memory?); `attnprior run` resumes it"
 SLICE = 300  # waiting jobs that one update looks at; running ones are looked at every time
 
 
@@ -129,7 +130,7 @@ class Progress:
                 self._seconds[watched.job.rule].append(record["seconds"]["total"])
                 finished.append(watched.job)
             elif last and watched.state == RUNNING:
-                watched.state, watched.error = FAILED, "ended without a result, as if killed"
+                watched.state, watched.error = FAILED, KILLED
             if watched.error is not None and (before, error) != (FAILED, watched.error):
                 failed.append((watched.job, watched.error))
         self.snapshot = self._snapshot()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from attnprior.workflow import check, sync
+from attnprior.workflow import cache, check, sync
 from attnprior.workflow.engines import Graph, Job, Stages
 from attnprior.workflow.state import Hashes, stale_because
 
@@ -16,7 +16,7 @@ class Recorder:
         self.outs = [out for names in outs.values() for out in names]
         self._jobs = check.jobs_of(outs, jobs.jobs)
         self._stale = {j.key for j in found.planned}
-        self._changed = set(stages.changed())
+        self._changed = cache.remove_damaged_copies() | set(stages.changed()) | cache.wrong_sizes()
         self._changed |= {n for n, group in self._jobs.items() if any(j.key in self._stale for j in group)}
 
     def finished(self, jobs: Iterable[Job]) -> None:

@@ -1,15 +1,24 @@
 """`attnprior run`: recover what is finished, correct the records, run the rest, record as it finishes."""
 
 import contextlib
-import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from attnprior.workflow import environment, graph, manifest, params, sync
+from attnprior.errors import UserError
+from attnprior.workflow import (
+    environment,
+    failures,
+    graph,
+    manifest,
+    orphans,
+    params,
+    repair,
+    stop,
+    sync,
+)
 from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.follower import tracker
 from attnprior.workflow.live import view
@@ -84,6 +93,9 @@ def activate(names: list[str]) -> None:
 
 def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: RunLock, begun: float) -> int:
     hashes = Hashes()
+    orphans.wait()
+    for path in repair.remove_damaged_checkpoints():
+        print(f"attnprior: {path} was damaged and is deleted; its training starts afresh", file=sys.stderr)
     with snakemake_graph(graph.targets(settings, studies)) as jobs:
         found = sync.reconcile(jobs, hashes)
     if found.adopted:
@@ -115,15 +127,21 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: Progress, recor
     wanted = [] if set(studies) == set(settings["active"]) else graph.targets(settings, studies)
     invocation = uuid.uuid4().hex
     log = Path(f"logs/snakemake/{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
-    log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "attnprior.workflow.engines", *args]
     command += ["--", *wanted] if wanted else []
     progress.invocation = invocation
     env = environment.child_environment(ATTNPRIOR_INVOCATION=invocation)
-    with open(log, "w", encoding="utf-8") as out:
-        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(lock.fd,))
-    lock.note(running=True, snakemake=child.pid)
-    with view(progress) as screen, _forwarded(child, screen.stopping):
+    lock.note(running=True)
+    with view(progress) as screen, stop.stoppable(screen.stopping) as stopper:
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "w", encoding="utf-8") as out:
+                stopper.child = child = subprocess.Popen(
+                    command, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(lock.fd,)
+                )
+        except OSError as e:
+            raise UserError(f"{log}: {e.strerror}; free space or make it writable") from e
+        lock.note(running=True, snakemake=child.pid)
         last = time.time()
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -134,45 +152,21 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: Progress, recor
             recorder.finished(finished)
             if done:
                 break
+            stopper.enforce()
             if time.time() - last > RECORD_EVERY:
-                recorder.record()
+                with contextlib.suppress(UserError):  # another DVC command works: `settle` tries again
+                    recorder.record()
                 last = time.time()
-    lock.note(running=False)
+    lock.note(running=bool(repair.lock_files()))
+    if stopper.number:
+        failures.explain_stop(len(progress.unfinished()), progress.snapshot.total)
+        return 128 + stopper.number
     if child.returncode:
-        _explain_failure(progress, log)
+        failures.explain(progress, log, child.returncode)
     return 1 if child.returncode else 0
-
-
-@contextlib.contextmanager
-def _forwarded(child: subprocess.Popen, interrupted: Callable[[], None]) -> Iterator[None]:
-    """Hand a termination signal on to Snakemake, which stops its jobs; then finish our own part."""
-
-    def forward(number: int, _frame: object) -> None:
-        interrupted()
-        if child.poll() is None:
-            child.send_signal(number)
-
-    # The terminal sends Ctrl-C to both of us: Snakemake handles it, we wait for it.
-    handlers = {signal.SIGTERM: forward, signal.SIGINT: lambda *_: interrupted()}
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _untracked() -> bool:
     from attnprior.workflow import tracking
 
     return tracking.pending(Path("."))
-
-
-def _explain_failure(progress: Progress, log: Path) -> None:
-    """Say where the whole log is, and how it ends if no job was to blame (those have had their lines)."""
-    if not progress.snapshot.failed:
-        said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        print(f"error: snakemake failed: {said[-1].strip() if said else 'no output'}", file=sys.stderr)
-    print(
-        f"attnprior: {len(progress.unfinished())} jobs not finished; Snakemake's log: {log}", file=sys.stderr
-    )

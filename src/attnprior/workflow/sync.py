@@ -9,7 +9,7 @@ from pathlib import Path
 from attnprior.errors import UserError
 from attnprior.files import write_text
 from attnprior.source import code_files
-from attnprior.workflow import dvc_studies, graph
+from attnprior.workflow import cache, dvc_studies, graph
 from attnprior.workflow.engines import Graph, Job
 from attnprior.workflow.state import Hashes, downstream, stale_because
 
@@ -38,6 +38,8 @@ def reconcile(jobs: Graph, hashes: Hashes, *, write: bool = True) -> Reconciled:
     Snakemake would keep it (metadata that describes other files than those on disk).
     """
     stale = {j.key: why for j in jobs.jobs if (why := stale_because(j, hashes))}
+    altered = cache.altered_records()
+    stale |= {j.key: f"damaged {j.run_json}" for j in jobs.jobs if j.run_json in altered}
     adopted: dict[str, Job] = {}
     for job in jobs.jobs:
         # Below a job that Snakemake wants to repeat it has not judged: what follows is adopted as well.
@@ -101,7 +103,7 @@ def outdated(params: dict) -> list[str]:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8", errors="replace")  # a damaged one is no longer equal
     except FileNotFoundError:
         return ""
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from attnprior.errors import UserError, one_line
 from attnprior.files import read_json, write_json
+from attnprior.workflow import event_check, mlflow_sound
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds, read_jobs
 from attnprior.workflow.mlflow_check import check_store
 from attnprior.workflow.mlflow_open import Unsure, count_runs, tracking_uri
@@ -107,6 +108,9 @@ class Tracker:
             return
         check_store(uri)
         with _alone(self._root / LOCK, self._token) as undisturbed:
+            touched = mlflow_sound.state(uri) not in (None, _stamped_store(self._root))
+            if touched:
+                mlflow_sound.check_structure(uri)
             if self._store is None or not undisturbed or count_runs(uri) != self._runs:
                 self._store = Store(uri, self._root)
                 self._on_open()
@@ -124,6 +128,8 @@ class Tracker:
                         break
             if failures:
                 raise failures[0]
+            if touched:
+                mlflow_sound.check_points(uri, jobs)
             starts = {job.start["job"]: milliseconds(job.start) for job in jobs}
             self._store.close_abandoned({job.job_id for job in jobs}, starts)
             newest = (jobs[-1].latest_start.get("invocation") or "snakemake") if jobs else None
@@ -136,14 +142,16 @@ class Tracker:
                 "running": self._store.running(),
             }
             self._runs = count_runs(uri)
-            write_json(self._root / STAMP, {**stamp, "runs": self._runs})
+            write_json(self._root / STAMP, {**stamp, "runs": self._runs, "store": mlflow_sound.state(uri)})
 
     def _read(self, logs: dict[str, tuple[int, int]]) -> list[LoggedJob]:
         """Return the jobs of all logs by start time; a log that did not change is not read again."""
         for name, state in logs.items():
             if name not in self._jobs or self._jobs[name][0] != state:
                 with contextlib.suppress(FileNotFoundError):
-                    self._jobs[name] = (state, read_jobs(self._root / name))
+                    jobs = read_jobs(self._root / name)
+                    event_check.check(self._root, name, jobs)
+                    self._jobs[name] = (state, jobs)
         jobs = [job for name in logs if name in self._jobs for job in self._jobs[name][1]]
         return sorted(jobs, key=lambda j: (j.latest_start["time"], j.job_id))
 
@@ -166,12 +174,20 @@ def is_active(root: Path) -> bool:
     return any((root / ".snakemake/locks").glob("*.lock"))
 
 
+def _stamped_store(root: Path) -> list[int] | None:
+    """Return the state in which the last pass left the store."""
+    with contextlib.suppress(UserError, KeyError, TypeError):
+        return read_json(root / STAMP)["store"]
+    return None
+
+
 def _is_tracked(root: Path, uri: str, logs: dict[str, tuple[int, int]]) -> bool:
     try:
         stamp = read_json(root / STAMP)
         current = stamp["uri"] == uri and stamp["logs"] == {k: list(v) for k, v in logs.items()}
         ended = stamp["running"] > 0 and not is_active(root)
-        return current and not ended and stamp["runs"] == count_runs(uri)
+        untouched = stamp["store"] == mlflow_sound.state(uri)
+        return current and not ended and untouched and stamp["runs"] == count_runs(uri)
     except (UserError, KeyError, TypeError):
         return False
 

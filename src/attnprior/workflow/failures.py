@@ -1,0 +1,51 @@
+"""One line for everything that keeps a run from finishing."""
+
+import contextlib
+import shutil
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from attnprior.workflow.engines import Job
+from attnprior.workflow.progress import Progress
+
+ROOM = 2**20  # bytes: a disk with less is full
+
+
+def explain(progress: Progress, log: Path, returncode: int) -> None:
+    """Say what, beside failed jobs, kept a run from finishing, and where the whole log is."""
+    unfinished = progress.unfinished()
+    if not progress.snapshot.failed:
+        print(f"error: snakemake {_own_failure(log, returncode)}", file=sys.stderr)
+    for folder in full_disks(unfinished):
+        print(f"error: {folder}: the disk is full; free space, then `attnprior run` goes on", file=sys.stderr)
+    print(f"attnprior: {len(unfinished)} jobs not finished; Snakemake's log: {log}", file=sys.stderr)
+
+
+def _own_failure(log: Path, returncode: int) -> str:
+    if returncode < 0:
+        return f"was killed ({signal.Signals(-returncode).name}); `attnprior run` goes on where it was"
+    said = []
+    with contextlib.suppress(OSError):
+        said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"failed: {said[-1].strip() if said else 'no output'}"
+
+
+def full_disks(jobs: Iterable[Job]) -> list[Path]:
+    """Return the folders of this checkout, one for each disk, on which there is no room."""
+    folders = {Path("."), *(Path(f).parent for j in jobs for f in [*j.outputs, *j.logs.values()])}
+    found: dict[int, Path] = {}
+    for folder in sorted(folders):
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(folder).free < ROOM:
+                found.setdefault(folder.stat().st_dev, folder.resolve())
+    return list(found.values())
+
+
+def explain_stop(unfinished: int, planned: int) -> None:
+    """Print the line of a run that was stopped by a signal."""
+    print(
+        f"error: stopped; {unfinished} of {planned} jobs not finished, `attnprior run` goes on with them",
+        file=sys.stderr,
+    )

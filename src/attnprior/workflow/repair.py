@@ -1,0 +1,160 @@
+"""What a kill, a full disk or a bad disk leaves damaged beside the artifacts, and what is done about it.
+
+Artifacts are judged by `state`. Here are files that the engines write in place, and checkpoints.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from attnprior.errors import UserError, one_line
+from attnprior.workflow.cache import LOCK, read_lock
+
+# Keys of a file in dvc.lock; the second line is of remotes that keep versions.
+ENTRY = {"path", "hash", "md5", "size", "nfiles", "isexec"}
+ENTRY |= {"checksum", "etag", "version_id", "remote", "cloud", "files"}
+RWLOCK = Path(".dvc/tmp/rwlock")
+KEPT = Path(".snakemake/attnprior-dvc.lock")  # dvc.lock as it was before DVC began to write it
+
+
+def lock_files() -> list[Path]:
+    """Return Snakemake's lock files in the working directory."""
+    return sorted(Path(".snakemake/locks").glob("*.lock"))
+
+
+def remove_locks() -> None:
+    """Remove Snakemake's locks, as `snakemake --unlock` does."""
+    for path in lock_files():
+        path.unlink(missing_ok=True)
+
+
+def remove_unreadable_records(*folders: str) -> int:
+    """Delete Snakemake's records (in `folders` of .snakemake) that are no JSON objects, and count them.
+
+    It passes over cut ones, but stops with a traceback at other damage. Without its record a job is judged
+    by content, and taken over.
+    """
+    removed = 0
+    for folder in folders:
+        for path in [p for p in Path(".snakemake", folder).rglob("*") if p.is_file()]:
+            try:
+                good = isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
+            except (OSError, ValueError):
+                good = False
+            if not good:
+                path.unlink(missing_ok=True)
+                removed += 1
+    return removed
+
+
+@contextlib.contextmanager
+def lock_kept() -> Iterator[None]:
+    """Keep a copy of dvc.lock while DVC writes it, for it does so in place; after an error put it back.
+
+    Raises:
+        UserError: no room for the copy.
+    """
+    temporary = KEPT.with_suffix(".tmp")
+    try:
+        KEPT.parent.mkdir(exist_ok=True)
+        temporary.write_bytes(LOCK.read_bytes() if LOCK.is_file() else b"")
+        os.replace(temporary, KEPT)
+    except OSError as e:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"{KEPT}: cannot be written ({e.strerror}); free space or make it writable") from e
+    try:
+        yield
+    except BaseException:
+        _put_back()
+        raise
+    KEPT.unlink(missing_ok=True)
+
+
+def _put_back() -> None:
+    if KEPT.stat().st_size:
+        os.replace(KEPT, LOCK)
+    else:  # there was none
+        LOCK.unlink(missing_ok=True)
+        KEPT.unlink()
+
+
+def restore_lock() -> None:
+    """Put back the dvc.lock of before, if a kill came while DVC was writing it.
+
+    The caller holds the run lock: a copy is also there while another run records.
+
+    Raises:
+        UserError: it is not readable, and no copy was kept.
+    """
+    problem = _lock_problem()
+    if KEPT.is_file():
+        if problem:
+            _put_back()
+            print(f"attnprior: {LOCK} was cut by a kill; put back as it was before", file=sys.stderr)
+            return
+        KEPT.unlink()
+    if problem:
+        raise UserError(
+            f"{LOCK}: damaged ({problem}); restore it with `git checkout {LOCK}` or delete it, then"
+            " `attnprior run` records anew what is there"
+        )
+
+
+def _lock_problem() -> str | None:
+    """Return what keeps dvc.lock from being read, if anything."""
+    try:
+        content = read_lock()
+    except (OSError, ValueError) as e:
+        return one_line(e)[:100]
+    if not content:
+        return None
+    stages = content.get("stages", {})
+    if content.get("schema") != "2.0" or not set(content) <= {"schema", "stages"}:
+        return "other keys than schema: '2.0' and stages"
+    for name, stage in stages.items() if isinstance(stages, dict) else [("", None)]:
+        known = stage if isinstance(stage, dict) else {"outs": [None]}
+        entries = [*known.get("deps", []), *known.get("outs", [])]
+        if not all(isinstance(e, dict) and {"path", "md5"} <= set(e) <= ENTRY for e in entries):
+            return f"stage {name}"
+        if any(e.get("hash", "md5") != "md5" for e in entries):
+            return f"stage {name}: hash is not md5"
+    return None
+
+
+def remove_cut_rwlock() -> None:
+    """Delete DVC's list of busy files if a kill cut it: it is written in place, and DVC refuses a cut one."""
+    for last in (False, True):
+        try:
+            json.loads(RWLOCK.read_text(encoding="utf-8"))
+            return
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError):
+            if last:
+                RWLOCK.unlink(missing_ok=True)
+            time.sleep(0.2)  # another DVC command may be writing it
+
+
+def remove_damaged_checkpoints() -> list[Path]:
+    """Delete the checkpoints whose bytes do not agree with their own checksums, and return them.
+
+    PyTorch's reader does not compare them, so a training would go on from wrong numbers.
+    """
+    damaged = []
+    for path in sorted(Path("checkpoints").rglob("state.pt")):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                good = archive.testzip() is None
+        except FileNotFoundError:
+            continue  # a job of another process has ended
+        except Exception:  # whatever a damaged archive makes the reader raise
+            good = False
+        if not good:
+            path.unlink(missing_ok=True)
+            damaged.append(path)
+    return damaged

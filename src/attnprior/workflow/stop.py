@@ -1,0 +1,75 @@
+"""Stopping a run: signals to `attnprior run` end Snakemake and its jobs, which can be resumed."""
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+AGAIN = 5.0  # seconds for a job to write its last event
+GRACE = 2.0  # seconds for what the terminal has told to stop (Ctrl-C, closing it)
+
+
+class Stopper:
+    """What became of the signals to this process while Snakemake runs."""
+
+    def __init__(self, interrupted: Callable[[], None]) -> None:
+        self._interrupted = interrupted
+        self.child: subprocess.Popen | None = None
+        self.number = 0  # the first signal that came
+        self._at = 0.0  # when to stop what still runs
+
+    def handle(self, number: int, _frame: object) -> None:
+        self._interrupted()
+        if not self.number:
+            self.number = number
+            self._at = time.monotonic() + (0.0 if number == signal.SIGTERM else GRACE)
+
+    def enforce(self) -> None:
+        """Stop Snakemake and its jobs if a signal came; to be called again until Snakemake has ended.
+
+        On SIGTERM alone Snakemake would wait for the running jobs, perhaps hours. The terminal sends
+        SIGINT and SIGHUP to all of us, so those are given the time to end by themselves.
+        """
+        if self.number and time.monotonic() >= self._at:
+            self._at = time.monotonic() + AGAIN
+            assert self.child is not None
+            terminate(self.child.pid)
+
+
+def terminate(pid: int) -> None:
+    """Send SIGTERM to Snakemake, so that it starts nothing more, and to the stages below it.
+
+    Without any below it waits for a cluster or has not begun: SIGINT makes it cancel its jobs.
+    """
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        snakemake = psutil.Process(pid)
+        jobs = [p for p in snakemake.children(recursive=True) if _is_stage(p)]
+        snakemake.send_signal(signal.SIGTERM if jobs else signal.SIGINT)
+        for job in jobs:
+            with contextlib.suppress(psutil.Error):
+                job.terminate()
+
+
+def _is_stage(process) -> bool:
+    import psutil
+
+    try:
+        return any(a.startswith("attnprior.stages.") for a in process.cmdline())
+    except psutil.Error:  # it has ended
+        return False
+
+
+@contextlib.contextmanager
+def stoppable(interrupted: Callable[[], None]) -> Iterator[Stopper]:
+    """Yield a `Stopper` that takes the signals as long as the block runs and calls `interrupted` on each."""
+    stopper = Stopper(interrupted)
+    previous = {number: signal.signal(number, stopper.handle) for number in SIGNALS}
+    try:
+        yield stopper
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
