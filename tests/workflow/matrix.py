@@ -22,7 +22,6 @@ from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.state import Hashes
 from tests.workflow import mutations, probe
 
-RESULTS = ("compare", "draw", "report")
 GENERATED = ("params.yaml", sync.ARMS, sync.DVC)
 KNOWN: dict[tuple[str, ...], tuple[dict[str, list[str]], dict[str, list[str]]]] = {}
 
@@ -69,7 +68,11 @@ def judge(stages: Stages, hashes: Hashes) -> Verdict:
         downstream=below(set(changed), outs, deps),
         command={n for n, what in changed.items() if what == ["changed command"]},
         tabled={
-            f for j in graph.jobs if j.rule in RESULTS for f in j.inputs if f.startswith(("runs/", "fits/"))
+            f
+            for j in graph.jobs
+            if "study" in j.wildcards
+            for f in j.inputs
+            if f.startswith(("runs/", "fits/"))
         },
     )
 
