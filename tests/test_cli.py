@@ -80,7 +80,10 @@ def test_a_log_that_cannot_be_written_does_not_hide_the_error(checkout, capsys):
 def test_an_unknown_study_is_named_with_the_nearest(words):
     done = attnprior(*words, cwd=ROOT)
     assert done.returncode == 1
-    assert done.stderr == "error: no study 'digts' in params.yaml, did you mean 'digits'?; known: digits\n"
+    assert (
+        done.stderr
+        == "error: no study 'digts' in params.yaml, did you mean 'digits'?; known: digits, digits_labels\n"
+    )
 
 
 def test_arguments_after_two_dashes_are_refused_where_nothing_takes_them(checkout, capsys):

@@ -206,10 +206,10 @@ def test_make_test_ends_with_pytest_and_checks_before_it(checkout):
         "ruff format --check",
         "snakefmt --check Snakefile workflow",
     ]
-    steps += ["snakemake --lint", "mypy src", "python -m pytest"]
+    steps += ["snakemake --lint", "mypy src", "python -m pytest -n 2 --dist loadgroup"]
     places = [plan.index(step) for step in steps]
     assert places == sorted(places)
-    assert plan.rstrip().endswith("python -m pytest")
+    assert plan.rstrip().endswith(steps[-1])
 
 
 @pytest.mark.parametrize("target", ["test", "reproduce"])

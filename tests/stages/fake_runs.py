@@ -215,8 +215,8 @@ def large_page(made: dict, count: int) -> str:
     pairs = inputs.read_comparisons(f"{folder}/comparisons.csv", "digits", study)
     tidy = inputs.read_results(f"{folder}/results.csv", "digits", study)
     record = json.loads(Path("runs/digits/random/seed0/run.json").read_text())
-    settings = {f"students.{i}": {f"key_{j}": j for j in range(10)} for i in range(5)}
-    record |= {"params": json.dumps(settings), "inputs": {f"data/{i}": "ab" * 32 for i in range(3)}}
+    long = {f"students.{i}": {f"key_{j}": j for j in range(10)} for i in range(5)}
+    record |= {"params": json.dumps(long), "inputs": {f"data/{i}": "ab" * 32 for i in range(3)}}
     curve = read_history("runs/digits/random/seed0/history.csv")
     runs = {}
     for i in range(count):
@@ -232,7 +232,9 @@ def large_page(made: dict, count: int) -> str:
         }
         for name in FIGURES
     ]
-    return render(study, table, pairs, tidy, runs, dict.fromkeys(runs, curve), figures, folder)
+    curves = dict.fromkeys(runs, curve)
+    own = {s: settings(s) for s in students(made)}
+    return render(study, table, pairs, tidy, runs, curves, figures, folder, own)
 
 
 def stage_options(folder: Path, params: dict) -> list[str]:

@@ -74,6 +74,7 @@ def test_one_key_of_one_student_reruns_its_arm_and_the_tables(project):
     assert_settled(project)
 
 
+@pytest.mark.faults
 def test_a_new_seed_runs_only_that_seed(project):
     project.put("studies.digits.seeds", [0, 1, 2])
     expected = TABLES - {"extract_maps/digits"} | {  # it looks into the first seed
@@ -99,6 +100,7 @@ def test_comments_and_touched_files_change_nothing(project):
     assert_settled(project)
 
 
+@pytest.mark.faults
 def test_kill_of_the_whole_group_repeats_only_what_was_in_flight(project):
     project.put("recipes.student.lr", 0.001)
     everything = project.planned()
@@ -162,6 +164,7 @@ def test_edit_after_clone_and_before_sync_reruns_only_what_changed(project, tmp_
         assert (clone.record(path) == project.record(path)) is same
 
 
+@pytest.mark.faults
 def test_switching_between_commits_both_ways_has_nothing_to_do(project):
     first, old = project.git("rev-parse", "HEAD").strip(), project.contents()
     project.put("students.random.labels", 150)
@@ -186,6 +189,7 @@ def test_metadata_of_another_commit_is_not_believed(project):
     assert arm("random", 0, 1) | TABLES == project.snakemake_planned()
 
 
+@pytest.mark.faults
 def test_dvc_exp_run_with_a_changed_student_key(project):
     # No Snakemake metadata, as in a fresh checkout: `dvc` alone has to be right.
     project.sh("rm", "-rf", ".snakemake")

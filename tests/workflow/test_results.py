@@ -142,7 +142,7 @@ def test_events_of_every_job_equal_the_rows_of_its_history(finished: Project):
 
 def test_every_artifact_has_a_record_with_commit_versions_and_hashes(finished: Project):
     records = [p for p in finished.root.rglob("*run.json") if ".dvc" not in p.parts]
-    assert len(records) == 20
+    assert len(records) == 21
     for path in records:
         record = json.loads(path.read_text())
         assert record["commit"]

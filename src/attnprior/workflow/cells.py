@@ -12,7 +12,7 @@ from attnprior.workflow.lineage import Lineage, Made
 
 TABLES = ("table.csv", "results.csv", "comparisons.csv")
 IDENTITY = ("study", "dataset", "panel", "metric", "family", "arm", "reference", "role", "seed", "split")
-FLOPS = {"gflop_own": "own", "gflop_teacher": "teacher"}
+FLOPS = {"gflop_own": "own", "gflop_teacher": "teacher", "gflop_fit": "fit"}
 SPREAD = {
     "mean": "mean over seeds",
     "std": "sample standard deviation (n - 1) over seeds",
