@@ -33,7 +33,9 @@ def a_dead_pid() -> int:
     return child.pid
 
 
-@pytest.mark.parametrize("pid", [a_dead_pid(), os.getpid(), os.getppid(), 1])
+@pytest.mark.parametrize(
+    "pid", [a_dead_pid(), os.getpid(), os.getppid(), 1], ids=["ended", "own", "parent", "first"]
+)
 def test_a_lock_left_by_a_dead_run_is_removed_whoever_has_its_number_now(checkout, pid, capsys):
     left(checkout, pid=pid, snakemake=pid)
     with lock.run_lock():
