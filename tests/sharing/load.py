@@ -21,6 +21,7 @@ class SyntheticJob:
 
     def __init__(self, root: Path, number: int, steps: int) -> None:
         self._number, self._steps, self._step = number, steps, 0
+        self._to_kill = number % 3 == 0
         self.path = root / f"logs/train_student/digits/arm{number // 5}/seed{number % 5}.events.jsonl"
         self._log = EventLog(self.path)
         self._start(1)
@@ -49,7 +50,8 @@ class SyntheticJob:
             values = {m: (k + 1) * 1000 + self._number + self._step / 64 for k, m in enumerate(METRICS)}
             self._log.metrics(self._step, values)
             self._step += 1
-            if self._number % 3 == 0 and self._step == self._steps // 2:
+            if self._to_kill and self._step == self._steps // 2:
+                self._to_kill = False
                 with open(self.path, "ab") as f:
                     f.write(b'{"event":"metrics","ti')  # killed here
                 self._log = EventLog(self.path)
