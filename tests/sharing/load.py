@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from attnprior.events import EventLog
+from attnprior.files import digest
 
 METRICS = ("train_loss", "lr", "grad_norm", "val_top1")
 
@@ -28,6 +29,7 @@ class SyntheticJob:
 
     def _start(self, attempt: int) -> None:
         arm, seed = f"arm{self._number // 5}", self._number % 5
+        settings = {f"students.{arm}": {"labels": 200, "init": {"source": "random"}}}
         self._log.start(
             resume=attempt > 1,
             job=f"train_student/digits/{arm}/seed{seed}",
@@ -35,8 +37,8 @@ class SyntheticJob:
             attempt=attempt,
             rule="train_student",
             wildcards={"dataset": "digits", "student": arm, "seed": seed},
-            params={f"students.{arm}": {"labels": 200, "init": {"source": "random"}}},
-            params_digest="d" * 64,
+            params=settings,
+            params_digest=digest(settings),
             inputs={"data/digits.safetensors": "a" * 64},
             commit="c" * 40,
             invocation=f"{attempt:032}",
@@ -109,7 +111,7 @@ def runs(database: Path) -> dict[str, list[tuple[str, str]]]:
     """Return {job id: [(status, attempt)]}, more than one of them where a run was doubled."""
     query = """select t.value, r.status, coalesce(a.value, '') from runs r
         join tags t on t.run_uuid = r.run_uuid and t.key = 'attnprior.job_id'
-        left join tags a on a.run_uuid = r.run_uuid and a.key = 'attnprior.attempt'
+        left join tags a on a.run_uuid = r.run_uuid and a.key = 'attempt'
         where r.lifecycle_stage = 'active'"""
     found: dict[str, list[tuple[str, str]]] = {}
     with closing(sqlite3.connect(database)) as db:
