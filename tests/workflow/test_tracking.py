@@ -665,8 +665,13 @@ def test_a_store_that_cannot_be_written_costs_one_warning(root, capsys):
 def test_a_store_really_made_by_an_older_mlflow_works_after_the_upgrade_that_is_advised(tmp_path, capsys):
     from alembic import command
     from mlflow.store.db.utils import _get_alembic_config
+    from mlflow.store.tracking.dbmodels.initial_models import Base
+    from sqlalchemy import create_engine
 
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    engine = create_engine(uri)
+    Base.metadata.create_all(engine)
+    engine.dispose()
     command.upgrade(_get_alembic_config(uri), "f5a4f2784254")  # MLflow 2.19
     write_job(tmp_path, "impulse")
     assert "older MLflow" in tracking.track(tmp_path).warning
