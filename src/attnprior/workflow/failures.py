@@ -8,19 +8,32 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from attnprior.workflow.engines import Job
-from attnprior.workflow.progress import Progress
+from attnprior.workflow.progress import KILLED, Progress
 
 ROOM = 2**20  # bytes: a disk with less is full
 
 
 def explain(progress: Progress, log: Path, returncode: int) -> None:
     """Say what, beside failed jobs, kept a run from finishing, and where the whole log is."""
-    unfinished = progress.unfinished()
-    if not progress.snapshot.failed:
+    unfinished, blamed = progress.unfinished(), _failed_outputs(log)
+    silent = [j for j in progress.waiting() if j.outputs[0] in blamed]
+    for job in silent:
+        print(f"error: {job.key}: {KILLED} (log: {job.logs['text']})", file=sys.stderr)
+    if not progress.snapshot.failed and not silent:
         print(f"error: snakemake {_own_failure(log, returncode)}", file=sys.stderr)
     for folder in full_disks(unfinished):
         print(f"error: {folder}: the disk is full; free space, then `attnprior run` goes on", file=sys.stderr)
     print(f"attnprior: {len(unfinished)} jobs not finished; Snakemake's log: {log}", file=sys.stderr)
+
+
+def _failed_outputs(log: Path) -> set[str]:
+    """Return the outputs of failed jobs by Snakemake's log; events lack a job killed before its first."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for block in log.read_text(encoding="utf-8", errors="replace").split("Error in rule ")[1:]:
+            line = next((s for s in block.splitlines() if s.strip().startswith("output: ")), "")
+            found |= {s.strip() for s in line.partition("output: ")[2].split(",")}
+    return found
 
 
 def _own_failure(log: Path, returncode: int) -> str:

@@ -140,6 +140,10 @@ class Progress:
         """Return the jobs without a result of this run."""
         return [w.job for w in self._jobs if w.state != DONE]
 
+    def waiting(self) -> list[Job]:
+        """Return the jobs that have not written an event in this run."""
+        return [w.job for w in self._jobs if w.state == WAITING]
+
     def _look_at(self, everything: bool) -> list[Watched]:
         open_jobs = [w for w in self._jobs if w.state != DONE]
         if everything or len(open_jobs) <= SLICE:

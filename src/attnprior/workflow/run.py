@@ -147,8 +147,9 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: Progress, recor
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(POLL)
             done = child.returncode is not None
-            finished, failed = progress.update(last=done)
-            screen.show(finished, failed)
+            # Jobs of a killed Snakemake go on; those that a signal ended are told of in one line.
+            finished, failed = progress.update(last=done and child.returncode >= 0)
+            screen.show(finished, [] if stopper.number else failed)
             recorder.finished(finished)
             if done:
                 break
