@@ -93,7 +93,7 @@ def below(stages: set[str], outs: dict[str, list[str]], deps: dict[str, list[str
         new = {
             n
             for n in deps
-            if n not in found and any(check._covered(d, list(made)) or d in made for d in deps[n])
+            if n not in found and any(d == m or d.startswith(f"{m}/") for d in deps[n] for m in made)
         }
         if not new:
             return found
