@@ -1,4 +1,5 @@
 import json
+import resource
 
 from attnprior.events import EventLog
 
@@ -61,4 +62,33 @@ def test_a_full_disk_warns_once_and_never_raises(capsys):
     log.start(resume=False, job="a")
     log.metrics(1, {"loss": 1.0})
     log.end("finished", {}, [])
+    assert capsys.readouterr().err.count("warning: ") == 1
+
+
+def test_lines_that_a_full_disk_kept_out_are_written_once_there_is_room(tmp_path, capsys):
+    path = tmp_path / "a.jsonl"
+    log = EventLog(path)
+    log.start(resume=False, job="a")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limit[1]))  # room for half a line
+    try:
+        log.metrics(1, {"loss": 1.0})
+        log.metrics(2, {"loss": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not path.read_text().endswith("\n")
+    log.metrics(3, {"loss": 0.25})
+    log.end("finished", {}, [])
+    assert [e["event"] for e in read(path)] == ["start", "metrics", "metrics", "metrics", "end"]
+    assert [e["step"] for e in read(path)[1:4]] == [1, 2, 3]
+    assert capsys.readouterr().err.count("warning: ") == 1
+
+
+def test_a_folder_that_can_be_written_only_later_gets_the_whole_log(tmp_path, capsys):
+    (tmp_path / "logs").write_text("")
+    log = EventLog(tmp_path / "logs" / "a.jsonl")
+    log.start(resume=False, job="a")
+    (tmp_path / "logs").unlink()
+    log.end("finished", {}, [])
+    assert [e["event"] for e in read(tmp_path / "logs" / "a.jsonl")] == ["start", "end"]
     assert capsys.readouterr().err.count("warning: ") == 1

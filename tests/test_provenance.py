@@ -1,3 +1,4 @@
+import platform
 import time
 
 import attnprior
@@ -12,6 +13,19 @@ def test_versions_name_torch_only_where_it_is_imported():
 
     versions = provenance.versions()
     assert versions["torch"] == torch.__version__ and versions["attnprior"] == attnprior.__version__
+
+
+def test_the_platform_is_that_of_the_system_and_torch_adds_its_own():
+    import torch
+
+    found = provenance.platform()
+    assert (
+        found["machine"] == platform.machine() and found["os"] == f"{platform.system()} {platform.release()}"
+    )
+    assert found["libc"].split() == list(platform.libc_ver())
+    assert found["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    code = "from attnprior import provenance; print(*provenance.platform())"
+    assert output(code).split() == ["os", "machine", "libc"]
 
 
 def test_process_age_is_the_time_since_the_process_started():

@@ -3,33 +3,31 @@
 `attnprior track` turns these files into tracking runs; a job itself talks to no server.
 """
 
+import contextlib
 import json
 import math
 import os
 import sys
 import time
+from io import FileIO
 from pathlib import Path
 
 
 class EventLog:
-    """Appends events to `path` and flushes each; a log that cannot be written never fails the job."""
+    """Appends events to `path`, each at once; a log that cannot be written never fails the job.
+
+    What a full disk keeps out is written before the next event, from the byte where it broke off.
+    """
 
     def __init__(self, path):
         self._path = Path(path)
-        self._file = None
-        self._broken = False
+        self._file: FileIO | None = None
+        self._waiting = b""  # what could not be written yet
+        self._resume, self._warned = False, False
 
     def start(self, *, resume: bool, **values) -> None:
         """Open the log, emptied unless `resume`, and append the `start` event with `values`."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._path, "a+b" if resume else "w+b")  # noqa: SIM115 (kept open)
-            if resume and self._file.tell() > 0:
-                self._file.seek(-1, os.SEEK_END)
-                if self._file.read(1) != b"\n":  # a killed attempt left half a line
-                    self._file.write(b"\n")
-        except OSError as e:
-            self._give_up(e)
+        self._resume = resume
         self._append({"event": "start", "time": time.time(), **values})
 
     def metrics(self, step: int, values: dict) -> None:
@@ -41,25 +39,30 @@ class EventLog:
         event = {"event": "end", "time": time.time(), "status": status, "values": values}
         self._append({**event, "artifacts": artifacts, "error": error})
         if self._file is not None:
-            try:
+            with contextlib.suppress(OSError):
                 self._file.close()
-            except OSError as e:
-                self._give_up(e)
             self._file = None
 
     def _append(self, event: dict) -> None:
-        if self._file is None or self._broken:
-            return
+        self._waiting += json.dumps(_finite(event), separators=(",", ":")).encode() + b"\n"
         try:
-            self._file.write(json.dumps(_finite(event), separators=(",", ":")).encode() + b"\n")
-            self._file.flush()
+            if self._file is None:
+                self._file = self._opened()
+            while self._waiting:
+                self._waiting = self._waiting[self._file.write(self._waiting) :]
         except OSError as e:
-            self._give_up(e)
+            if not self._warned:
+                print(f"warning: {self._path}: events cannot be written ({e.strerror})", file=sys.stderr)
+            self._warned = True
 
-    def _give_up(self, error: OSError) -> None:
-        if not self._broken:
-            print(f"warning: {self._path}: events are lost ({error.strerror})", file=sys.stderr)
-        self._broken = True
+    def _opened(self) -> FileIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = FileIO(self._path, "a+" if self._resume else "w+")
+        if self._resume and file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a killed attempt left half a line
+                self._waiting = b"\n" + self._waiting
+        return file
 
 
 def _finite(value):

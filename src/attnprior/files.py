@@ -75,6 +75,11 @@ def write_json(path, value) -> None:
     write_text(path, json.dumps(value, sort_keys=True, indent=2, allow_nan=False) + "\n")
 
 
+def sealed(record: dict) -> dict:
+    """Return `record` with the digest of all its other entries as `digest`."""
+    return {**record, "digest": digest({k: v for k, v in record.items() if k != "digest"})}
+
+
 def read_json(path):
     """Return the content of a JSON file.
 

@@ -9,18 +9,49 @@ from importlib import metadata
 
 import attnprior
 
+LARGE = {"torch": "torch", "scikit-learn": "sklearn", "scipy": "scipy", "matplotlib": "matplotlib"}
+
 
 def versions() -> dict[str, str]:
-    """Return the versions that can change results; torch only where the process imported it."""
+    """Return the versions that can change results; those of large libraries where the process imported them."""
     found = {"python": ".".join(map(str, sys.version_info[:3])), "attnprior": attnprior.__version__}
-    if "torch" in sys.modules:
-        found["torch"] = str(sys.modules["torch"].__version__)
+    for name, module in LARGE.items():
+        if module in sys.modules:
+            found[name] = str(sys.modules[module].__version__)
     for name in ("numpy", "safetensors"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def platform() -> dict[str, str]:
+    """Return operating system, architecture and C library; with torch what it computes with, as well."""
+    uname = os.uname()
+    found = {"os": f"{uname.sysname} {uname.release}", "machine": uname.machine, "libc": _libc()}
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        found["cpu_capability"] = torch.backends.cpu.get_cpu_capability()
+        if torch.version.cuda and torch.cuda.is_initialized():
+            found |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
+            found["driver"] = _driver()
+    return found
+
+
+def _libc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
+    except (AttributeError, OSError, ValueError):  # not glibc
+        return "unknown"
+
+
+def _driver() -> str:
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as f:
+            return f.readline().partition(":")[2].strip() or "unknown"
+    except OSError:
+        return "unknown"
 
 
 @cache
@@ -36,9 +67,9 @@ def device_name(device: str = "cpu") -> str:
             names = (line.partition(":")[2].strip() for line in f if line.startswith("model name"))
             model = next(names, model)
     except OSError:  # not Linux
-        import platform
+        import platform as system
 
-        model = platform.processor() or model
+        model = system.processor() or model
     return f"cpu ({model})"
 
 

@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import textwrap
 
@@ -46,6 +47,34 @@ def test_a_state_of_another_key_is_reported_and_replaced(tmp_path):
     assert len(said) == 1 and str(path) in said[0] and "afresh" in said[0]
     with Checkpoint(tmp_path, "other key", "x", nothing) as checkpoint:
         assert checkpoint.epoch == 5
+
+
+def test_one_flipped_bit_in_a_tensor_is_seen(tmp_path):
+    path = saved(tmp_path)
+    content = bytearray(path.read_bytes())
+    at = content.index(STATE["model"]["w"].numpy().tobytes())
+    content[at + 3] ^= 1
+    path.write_bytes(content)
+    said = []
+    with Checkpoint(tmp_path, "k", "mine", said.append) as checkpoint:
+        assert checkpoint.state is None and checkpoint.attempts == 1
+    assert len(said) == 1 and "wrong checksum" in said[0]
+
+
+def test_a_full_disk_is_one_line_and_the_state_before_stays(tmp_path):
+    path = saved(tmp_path)
+    before = path.read_bytes()
+    large = {"model": {"w": torch.zeros(2**18)}, "rows": []}
+    with Checkpoint(tmp_path, "k", "mine", nothing) as checkpoint:
+        before = path.read_bytes()
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limit[1]))  # no file grows beyond 64 KiB
+        try:
+            with pytest.raises(UserError, match=r"state\.pt: cannot be written .*; free space"):
+                checkpoint.save(2, large)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert path.read_bytes() == before and not list(tmp_path.glob("*.tmp"))
 
 
 @pytest.mark.parametrize("keep", [0, 10, 500, -10])

@@ -2,10 +2,11 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
-from attnprior.files import sha256
+from attnprior.files import sealed, sha256
 from attnprior.workflow.engines import Job
 from attnprior.workflow.state import Hashes, downstream, stale_because
 
@@ -29,7 +30,7 @@ def job(tmp_path, monkeypatch):
         "inputs": {p: sha256(p) for p in made.inputs},
         "outputs": {p: sha256(p) for p in made.outputs if p != "run.json"},
     }
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    (tmp_path / "run.json").write_text(json.dumps(sealed(record)))
     return made
 
 
@@ -94,3 +95,12 @@ def test_downstream_holds_the_stale_and_all_that_follow_in_order():
     assert [j.rule for j in downstream(jobs, {"teacher"})] == ["teacher", "student", "table"]
     assert [j.rule for j in downstream(jobs, {"fit"})] == ["fit", "other", "table"]
     assert downstream(jobs, set()) == []
+
+
+def test_a_record_changed_anywhere_is_damaged(job):
+    record = json.loads((path := Path("run.json")).read_text())
+    for key in ("outputs", "digest", "device"):
+        path.write_text(json.dumps({**record, key: "x"}))
+        assert stale_because(job, Hashes()) in ("damaged run.json", "damaged weights", "unreadable run.json")
+    path.write_text(json.dumps({k: v for k, v in record.items() if k != "digest"}))
+    assert stale_because(job, Hashes()) == "unreadable run.json"

@@ -19,7 +19,7 @@ from attnprior import provenance
 from attnprior.config import Compute, build
 from attnprior.errors import BusyError, UserError, one_line
 from attnprior.events import EventLog
-from attnprior.files import digest, sha256, write_json
+from attnprior.files import digest, sealed, sha256, write_json
 from attnprior.source import code_files, code_path
 from attnprior.stages.arguments import Stage, parse_params, parser
 from attnprior.stages.device import import_torch
@@ -155,6 +155,7 @@ class Job:
             invocation=provenance.invocation(),
             device=provenance.device_name(self.compute.device if "torch" in sys.modules else "cpu"),
             versions=provenance.versions(),
+            platform=provenance.platform(),
         )
 
     def row(self, row: dict) -> None:
@@ -181,6 +182,7 @@ class Job:
             "commit": provenance.commit(),
             "invocation": provenance.invocation(),
             "versions": provenance.versions(),
+            "platform": provenance.platform(),
             "device": provenance.device_name(self.compute.device),
             "threads": self.compute.torch_threads,
             "started": self.started,
@@ -193,7 +195,7 @@ class Job:
             "images_per_second": self.images_per_second,
             "max_rss_mb": provenance.max_rss_mb(),
         }
-        write_json(self.args.run_json, record)
+        write_json(self.args.run_json, sealed(record))
         self.events.end("finished", values, [*self.outputs, self.args.run_json])
 
     def fail(self, error: str) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,11 @@ class Checkpoint:
         return time.monotonic() - self._saved_at >= self._interval
 
     def save(self, epoch: int, state: dict[str, Any]) -> None:
-        """Replace the saved state atomically; `state` holds tensors, numbers, texts, lists and dicts."""
+        """Replace the saved state atomically; `state` holds tensors, numbers, texts, lists and dicts.
+
+        Raises:
+            UserError: it cannot be written; the one saved before is untouched.
+        """
         import torch
 
         content = {
@@ -69,7 +74,12 @@ class Checkpoint:
             "state": state,
         }
         with atomic(self.path) as temporary:
-            torch.save(content, temporary)
+            try:
+                torch.save(content, temporary)
+            except RuntimeError as e:  # PyTorch's writer tells a full disk so
+                raise UserError(
+                    f"{self.path}: cannot be written ({one_line(e)[:100]}); free space or make it writable"
+                ) from e
         self._saved_at = time.monotonic()
 
     def close(self, *, remove: bool = False) -> None:
@@ -90,6 +100,12 @@ class Checkpoint:
         import torch
 
         try:
+            with zipfile.ZipFile(self.path) as archive:
+                damaged = (
+                    archive.testzip()
+                )  # PyTorch compares no checksum: training would go on from wrong numbers
+            if damaged is not None:
+                raise ValueError(f"{damaged}: wrong checksum")
             found = torch.load(self.path, map_location="cpu", weights_only=True)
             same = found["key"] == self._key
             complete = isinstance(found["state"], dict) and found["epoch"] >= 0 and found["attempts"] > 0

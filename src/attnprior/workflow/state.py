@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from attnprior.errors import UserError
-from attnprior.files import sha256
+from attnprior.files import sealed, sha256
 from attnprior.workflow.engines import Job
 
 
@@ -40,6 +40,8 @@ def stale_because(job: Job, hashes: Hashes) -> str | None:
     try:
         record = json.loads(Path(job.run_json).read_text(encoding="utf-8"))
         inputs, outputs, params = record["inputs"], record["outputs"], record["params"]
+        if sealed(record)["digest"] != record["digest"]:
+            return f"damaged {job.run_json}"
     except (OSError, ValueError, KeyError, TypeError):
         return f"unreadable {job.run_json}"
     if params != job.params:
