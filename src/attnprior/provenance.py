@@ -13,7 +13,7 @@ LARGE = {"torch": "torch", "scikit-learn": "sklearn", "scipy": "scipy", "matplot
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that can change results; those of large libraries where the process imported them."""
+    """Return the versions that can change results; of large libraries only where they are imported."""
     found = {"python": ".".join(map(str, sys.version_info[:3])), "attnprior": attnprior.__version__}
     for name, module in LARGE.items():
         if module in sys.modules:
