@@ -14,10 +14,14 @@ import pytest
 
 import attnprior
 from attnprior.events import EventLog
+from attnprior.files import digest
 from attnprior.workflow import mlflow_ui, tracking
 from attnprior.workflow.eventlogs import read_jobs
 
 SECONDS = 1_700_000_000.0
+SETTINGS = {
+    "students.impulse": {"init": {"source": "impulse", "fit": None}, "labels": 200, "long": "x" * 9000}
+}
 ENV = {**os.environ, "PYTHONPATH": str(Path(attnprior.__file__).parents[1])}
 
 
@@ -54,14 +58,8 @@ def start(log, job_id, *, resume=False, job="train_student/digits/impulse/seed0"
         "resumed_epoch": 0,
         "rule": job.partition("/")[0],
         "wildcards": {"dataset": "digits", "student": "impulse", "seed": 0},
-        "params": {
-            "students.impulse": {
-                "init": {"source": "impulse", "fit": None},
-                "labels": 200,
-                "long": "x" * 9000,
-            }
-        },
-        "params_digest": "d" * 64,
+        "params": SETTINGS,
+        "params_digest": digest(SETTINGS),
         "inputs": {"data/digits.safetensors": "a" * 64},
         "commit": "c" * 40,
         "invocation": "1234567890abcdef",
@@ -175,7 +173,7 @@ def test_a_job_becomes_a_run_with_its_history_settings_and_origin(root):
     assert (tags["dataset"], tags["student"], tags["arm"]) == ("digits", "impulse", "digits-impulse")
     assert (tags["seed"], tags["init"], tags["status"]) == ("000", "impulse", "finished")
     assert tags["commit"] == tags["mlflow.source.git.commit"] == "c" * 40
-    assert tags["attnprior.params_digest"] == "d" * 64
+    assert tags["attnprior.params_digest"] == digest(SETTINGS)
     assert tags["attnprior.device"] == "cpu (A model)"
     assert tags["attnprior.version.torch"] == "2.9.0"
     assert tags["attempt"] == "1"
