@@ -124,13 +124,17 @@ def points(project: Project) -> dict[tuple[str, int], dict]:
 
 
 def stored_points(project: Project) -> Counter:
-    """Return how often the store holds each (job, metric, step, value) of finished runs, read with SQL."""
+    """Return how often the store holds each (job, metric, step, value) of finished runs, read with SQL.
+
+    Without `images_per_second`, which the importer makes of the times of two rows.
+    """
     with sqlite3.connect(f"file:{project.root / 'mlflow.db'}?mode=ro", uri=True) as db:
         rows = db.execute(
             "select t.value, m.key, m.step, m.value from metrics m"
             " join runs r on r.run_uuid = m.run_uuid"
             " join tags t on t.run_uuid = r.run_uuid and t.key = 'attnprior.job'"
             " where r.status = 'FINISHED' and m.key not like 'final/%'"
+            " and m.key != 'images_per_second'"
         ).fetchall()
     db.close()
     return Counter(rows)
