@@ -171,12 +171,6 @@ def test_as_many_labels_as_training_images_are_allowed_and_students_of_no_study_
     settings.validate(params, SCHEMA)
 
 
-def test_the_known_sizes_of_sources_are_true():
-    assert set(counts.IMAGES) == set(datasets.SOURCES)
-    for source, size in counts.IMAGES.items():
-        assert len(datasets.SOURCES[source]()[1]) == size
-
-
 def test_studies_that_share_an_arm_must_agree_on_the_teacher_seed():
     def change(params):
         other = copy.deepcopy(params["studies"]["digits"])
