@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Server:
-    """Serves `files` (name -> content); `script` holds what to do with the next requests, else it serves well.
+    """Serves `files` (name -> content); `script` says what to do with the next requests, then all is well.
 
     Words: "503", "404", "cut" (half of the body, then the connection ends), "whole" (ignores a range),
     "trickle" (a byte now and then), "other" (another content of the same size).

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from attnprior import files
 from attnprior.data import datasets
-from tests.dataset.archives import fetch_digits
 from attnprior.errors import UserError
+from tests.dataset.archives import fetch_digits
 from tests.oracle import MODEL
 
 LABELS = st.lists(st.integers(0, 3), min_size=4, max_size=60).map(lambda x: np.array([0, 1, 2, 3, *x]))

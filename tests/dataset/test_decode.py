@@ -1,3 +1,4 @@
+import contextlib
 import io
 
 import numpy as np
@@ -51,7 +52,9 @@ def test_what_is_transparent_shows_white():
     assert one(saved(image, transparency=1)) == [255] * 3
 
 
-@pytest.mark.parametrize(("value", "expected"), [(0, 0), (65535, 255), (257 * 100, 100), (257 * 100 + 129, 101)])
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0, 0), (65535, 255), (257 * 100, 100), (257 * 100 + 129, 101)]
+)
 def test_sixteen_bit_grey_is_scaled_and_not_cut_off(value, expected):
     image = Image.fromarray(np.full((4, 4), value, dtype=np.uint16))
     for kind in ("PNG", "TIFF"):
@@ -96,10 +99,8 @@ def test_no_cut_of_a_file_gives_anything_but_an_image_or_a_bad_image(kind):
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8))
     content = saved(image, kind)
     for length in range(0, len(content), max(1, len(content) // 60)):
-        try:
+        with contextlib.suppress(BadImage):
             assert decode(content[:length], 3, None).shape == (3, 9, 9)
-        except BadImage as e:
-            assert str(e)
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (8, 20), (31, 17), (5, 200)])

@@ -149,7 +149,9 @@ def test_a_class_whose_images_are_all_bad_is_named(tmp_path):
 
 def test_unlike_sizes_need_a_rule(tmp_path):
     files = FLAT | {"bee/1.png": archives.encoded(archives.pixels(1, 3, 8)[0])}
-    with pytest.raises(UserError, match=r"resize is null, but images have unlike sizes: .* 6x6, bee/1.png 8x8"):
+    with pytest.raises(
+        UserError, match=r"resize is null, but images have unlike sizes: .* 6x6, bee/1.png 8x8"
+    ):
         made(files, tmp_path)
     assert made({}, tmp_path, resize={"size": 4, "crop": "center"}).images.shape == (12, 3, 4, 4)
 

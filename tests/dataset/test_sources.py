@@ -41,7 +41,9 @@ def check(data, images, labels, test: int, classes: list[str]) -> None:
     assert data.classes == classes
 
 
-@pytest.mark.parametrize(("source", "write"), [("cifar10", archives.cifar10), ("cifar100", archives.cifar100)])
+@pytest.mark.parametrize(
+    ("source", "write"), [("cifar10", archives.cifar10), ("cifar100", archives.cifar100)]
+)
 def test_cifar(online, tmp_path, source, write):
     images, labels = archives.pixels(14, 3, 32), [0, 1, 2] * 4 + [1, 2]
     names = [b"apple", b"bee", b"cat"]
@@ -70,8 +72,17 @@ def test_stl10_is_stored_column_by_column(online, tmp_path):
 def test_tiny_imagenet_takes_val_for_the_test_and_sorts_by_wordnet_id(online, tmp_path):
     root = "tiny-imagenet-200"
     images = archives.pixels(8, 3, 64)
-    where = ["n02/images/n02_0", "n02/images/n02_1", "n01/images/n01_0", "n01/images/n01_1", "n01/images/n01_2"]
-    files = {f"{root}/wnids.txt": b"n02\nn01\n", f"{root}/words.txt": b"n01\tcrane, bird\nn02\tcrane\nn03\tx\n"}
+    where = [
+        "n02/images/n02_0",
+        "n02/images/n02_1",
+        "n01/images/n01_0",
+        "n01/images/n01_1",
+        "n01/images/n01_2",
+    ]
+    files = {
+        f"{root}/wnids.txt": b"n02\nn01\n",
+        f"{root}/words.txt": b"n01\tcrane, bird\nn02\tcrane\nn03\tx\n",
+    }
     # PNG content under the names of JPEGs keeps the pixels exact.
     for name, image in zip(where, images, strict=False):
         files[f"{root}/train/{name}.JPEG"] = archives.encoded(image)
@@ -168,7 +179,9 @@ def test_a_local_archive_with_another_sum_is_not_opened(cifar, tmp_path):
 
 def test_a_missing_local_archive_names_the_key_and_the_address(tmp_path):
     values = archives.official("svhn", path=str(tmp_path))
-    with pytest.raises(UserError, match=r"datasets.x.path: .*train_32x32.mat cannot be read .*ufldl.stanford"):
+    with pytest.raises(
+        UserError, match=r"datasets.x.path: .*train_32x32.mat cannot be read .*ufldl.stanford"
+    ):
         archives.made(values, tmp_path)
 
 

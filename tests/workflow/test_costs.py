@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from attnprior import files, provenance
-from attnprior.errors import UserError
 from attnprior.data.rules import Numbers
+from attnprior.errors import UserError
 from attnprior.workflow import costs, devices, params, show
 from attnprior.workflow.costs import Job
 from attnprior.workflow.work import Work, images_of, student_work, teacher_work

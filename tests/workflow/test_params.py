@@ -9,9 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnprior.data import datasets
 from attnprior.errors import UserError
-from attnprior.workflow import counts
 from attnprior.workflow import params as settings
 from tests.workflow.project import ROOT
 
