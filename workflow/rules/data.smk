@@ -4,7 +4,9 @@
 rule fetch_dataset:
     input:
         # Local archives that the entry names; downloaded ones are known by their checksums.
-        source=lambda wildcards: source_files(config["datasets"][wildcards.dataset]),
+        source=lambda wildcards: present_files(
+            config["datasets"][wildcards.dataset], f"datasets.{wildcards.dataset}"
+        ),
         code=code_files("fetch_dataset"),
     output:
         data="data/{dataset}.safetensors",

@@ -63,6 +63,22 @@ def source_files(values: Mapping) -> list[str]:
     return [os.path.join(path, name) for name in names]
 
 
+def present_files(values: Mapping, where: str) -> list[str]:
+    """Return `source_files` after checking that they are there.
+
+    Raises:
+        UserError: one is missing.
+    """
+    files = source_files(values)
+    for path in files:
+        if not os.path.isfile(path):
+            raise UserError(
+                f"params.yaml: {where}.path is {values['path']!r}, but there is no file {path}; put it"
+                f" there or correct {where}.path"
+            )
+    return files
+
+
 def check_keys(values: Mapping, where: str) -> None:
     """Check that an entry has exactly the keys of its source, and values that go together.
 

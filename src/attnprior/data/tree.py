@@ -61,7 +61,10 @@ class Tree:
         return found
 
     def _broken(self, e: Exception) -> UserError:
-        return UserError(f"{self._where}: {self._path} cannot be read ({one_line(e)}); get or pack it again")
+        reason = one_line(e)
+        if "could not be opened" in reason:  # followed by what each compression had to say
+            reason = "no tar or zip file"
+        return UserError(f"{self._where}: {self._path} cannot be read ({reason}); get or pack it again")
 
     def _names(self) -> list[str]:
         try:
