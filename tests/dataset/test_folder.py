@@ -1,9 +1,9 @@
 import os
+import resource
 
 import numpy as np
 import pytest
 
-from attnprior.data import fetching
 from attnprior.errors import UserError
 from tests.dataset import archives
 
@@ -200,4 +200,14 @@ def test_grey_images_can_be_kept_grey(tmp_path):
 def test_nothing_but_the_data_file_is_left(tmp_path):
     made(FLAT, tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["tree", "x.safetensors"]
-    assert fetching.SOURCES
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = str(put(FLAT, tmp_path, "tar"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        with pytest.raises(UserError, match=r"datasets.x: no room for 1 MiB of images in .*; free space"):
+            archives.made(VALUES | {"path": path}, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)

@@ -1,5 +1,7 @@
 """What sources share: the request, what is found, official archives, and decoding many files."""
 
+import math
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -97,10 +99,23 @@ def sized(request: Request, images):
 
 
 def scratch_array(request: Request, shape: tuple[int, ...]):
-    """Return an array (uint8) that lies in a temporary file, which is gone when the process ends."""
+    """Return an array (uint8) that lies in a temporary file, which is gone when the process ends.
+
+    Raises:
+        UserError: there is no room for it.
+    """
     import numpy as np
 
+    size = math.prod(shape)
     with tempfile.TemporaryFile(dir=request.scratch) as f:
+        try:
+            if hasattr(os, "posix_fallocate"):  # or else a full disk ends the process at a write
+                os.posix_fallocate(f.fileno(), 0, size)
+        except OSError as e:
+            raise UserError(
+                f"{request.where}: no room for {size // 2**20 + 1} MiB of images in {request.scratch}"
+                f" ({e.strerror}); free space"
+            ) from e
         return np.memmap(f, dtype=np.uint8, mode="w+", shape=shape)
 
 
