@@ -17,7 +17,7 @@ def work(job: Job) -> dict:
     rules.check_keys(values, f"datasets.{name}")
     settings = job.settings(Dataset, "datasets", name)
     # Local archives are inputs: another content makes the data file stale.
-    job.inputs |= {path: sha256(path) for path in rules.source_files(values)}
+    job.inputs |= {p: sha256(p) for p in rules.present_files(values, f"datasets.{name}")}
     return fetching.fetch(name, values, settings, job.args.output, job.say)
 
 
