@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 MINORS = ("3.11", "3.12", "3.13")
 
 # Import name -> distribution, where they differ.
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ruamel": "ruamel-yaml"}
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "ruamel": "ruamel-yaml"}
 
 
 def requirements(*extras: str) -> dict[str, Requirement]:

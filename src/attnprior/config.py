@@ -19,11 +19,27 @@ class Compute:
 
 
 @dataclass(frozen=True)
+class Resize:
+    """How images of any size become one square size."""
+
+    size: int  # pixels of a side
+    crop: str  # center: shorter side to `size`, then the middle; none: both sides to `size`
+
+
+@dataclass(frozen=True)
 class Dataset:
-    source: str  # sklearn_digits
-    val: int  # images cut from the training part for monitoring
-    test: int  # images held out, measured once
+    """Which keys an entry has depends on its source: `attnprior.data.rules`."""
+
+    source: str
+    train: int | None  # a class-balanced subset of what val and test leave; None: all
+    val: int | None  # images cut from the training part for monitoring; None: the source's own part
+    test: int | None  # images held out, measured once; None: the source's own part
     split_seed: int
+    path: str | None = None  # a local archive or folder; None: download
+    resize: Resize | None = None  # None: as they are
+    resident_limit: int | None = None  # MiB; parts of larger sets are read batch by batch
+    channels: int | None = None  # folder only: 1 (grey) or 3 (RGB)
+    skip_bad: bool | None = None  # folder only: leave out files that are no readable image
 
 
 @dataclass(frozen=True)
@@ -170,7 +186,7 @@ class Study:
     panels: dict[str, Panel]
 
 
-NESTED = {"probe": Probe, "decoder": Decoder, "init": Init, "transfer": Transfer}
+NESTED = {"resize": Resize, "probe": Probe, "decoder": Decoder, "init": Init, "transfer": Transfer}
 
 
 def build(cls: type[T], values: dict, where: str) -> T:

@@ -117,7 +117,7 @@ def read_header(path) -> dict:
     Raises:
         UserError: the file is missing, truncated or of another format.
     """
-    with _opened(path, "numpy") as f:
+    with opened_tensors(path, "numpy") as f:
         return json.loads((f.metadata() or {}).get("json", "{}"))
 
 
@@ -129,13 +129,14 @@ def load_tensors(path, framework: str = "pt", device: str = "cpu") -> tuple[dict
     Raises:
         UserError: the file is missing, truncated or of another format.
     """
-    with _opened(path, framework, device) as f:
+    with opened_tensors(path, framework, device) as f:
         tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 (not a dict)
         return tensors, json.loads((f.metadata() or {}).get("json", "{}"))
 
 
 @contextlib.contextmanager
-def _opened(path, framework, device="cpu"):
+def opened_tensors(path, framework, device="cpu"):
+    """Yield a safetensors file, opened; its errors become a UserError that names the file."""
     from safetensors import SafetensorError, safe_open
 
     try:

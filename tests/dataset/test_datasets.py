@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnprior import files
-from attnprior.config import Dataset
 from attnprior.data import datasets
 from attnprior.errors import UserError
+from tests.dataset.archives import fetch_digits
 from tests.oracle import MODEL
 
 LABELS = st.lists(st.integers(0, 3), min_size=4, max_size=60).map(lambda x: np.array([0, 1, 2, 3, *x]))
@@ -17,7 +17,7 @@ LABELS = st.lists(st.integers(0, 3), min_size=4, max_size=60).map(lambda x: np.a
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "digits.safetensors"
-    counts = datasets.fetch("digits", Dataset("sklearn_digits", 97, 500, 0), path)
+    counts = fetch_digits(path)
     return path, counts
 
 
@@ -52,36 +52,10 @@ def test_mean_and_std_are_those_of_the_training_images(digits):
 
 def test_the_same_settings_give_the_same_bytes_and_another_seed_another_split(digits, tmp_path):
     again, other = tmp_path / "a", tmp_path / "b"
-    datasets.fetch("digits", Dataset("sklearn_digits", 97, 500, 0), again)
-    datasets.fetch("digits", Dataset("sklearn_digits", 97, 500, 1), other)
+    fetch_digits(again)
+    fetch_digits(other, split_seed=1)
     assert files.sha256(again) == files.sha256(digits[0])
     assert (datasets.load(other).split != datasets.load(again).split).any()
-
-
-@given(LABELS, st.integers(0, 20), st.integers(0, 20), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
-def test_any_split_has_exact_sizes_and_fair_classes(labels, val, test, seed):
-    if val + test >= len(labels):
-        with pytest.raises(UserError, match="datasets.x"):
-            datasets.stratified_split(labels, val, test, seed, "datasets.x")
-        return
-    split = datasets.stratified_split(labels, val, test, seed, "datasets.x")
-    assert np.bincount(split, minlength=3).tolist() == [len(labels) - val - test, val, test]
-    for c in range(4):
-        of_class = labels == c
-        expected = of_class.mean() * test
-        assert abs((of_class & (split == 2)).sum() - expected) <= 2
-
-
-@pytest.mark.parametrize(("val", "test"), [(97, 1700), (-1, 500), (0, 1797)])
-def test_a_split_without_training_images_names_its_keys(val, test, tmp_path):
-    with pytest.raises(UserError, match=r"lower datasets.digits.val or datasets.digits.test"):
-        datasets.fetch("digits", Dataset("sklearn_digits", val, test, 0), tmp_path / "x")
-
-
-def test_an_unknown_source_names_the_nearest(tmp_path):
-    with pytest.raises(UserError, match="did you mean 'sklearn_digits'"):
-        datasets.fetch("digits", Dataset("sklearn_digit", 97, 500, 0), tmp_path / "x")
 
 
 @given(LABELS, st.integers(0, 5), st.data())

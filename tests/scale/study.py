@@ -71,7 +71,7 @@ def settings(shipped: dict, count: int) -> dict:
         "confidence": 0.95,
         "panels": panels,
     }
-    data = {"source": "sklearn_digits", "val": 97, "test": 500}
+    data = {"source": "sklearn_digits", "train": None, "val": 97, "test": 500}
     mae = {**shipped["recipes"]["mae"], "epochs": 2, "warmup_epochs": 0}
     return {
         "active": ["large"],

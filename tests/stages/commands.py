@@ -37,7 +37,7 @@ RECIPE = {
     "drop_path": 0.1,
     "shift": 1,
 }
-DATASET = {"source": "sklearn_digits", "val": 97, "test": 500, "split_seed": 0}
+DATASET = {"source": "sklearn_digits", "train": None, "val": 97, "test": 500, "split_seed": 0}
 PROBE = {"labels": 50, "weight_decay": 0.01, "steps": 20}
 DECODER = {"embed_dim": 8, "depth": 1, "num_heads": 2, "mlp_ratio": 2.0}
 TEACHERS = {

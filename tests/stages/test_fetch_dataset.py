@@ -3,6 +3,7 @@ import os
 from attnprior import files
 from attnprior.data import datasets
 from attnprior.stages import fetch_dataset
+from tests.dataset import archives
 from tests.stages import commands
 
 
@@ -20,3 +21,19 @@ def test_wrong_settings_fail_in_one_line_without_output(tmp_path, monkeypatch, c
     assert fetch_dataset.main(commands.fetch({**commands.DATASET, "source": "sklearn_digit"})) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert not os.path.exists("data/digits.safetensors")
+
+
+def test_a_local_archive_is_an_input_of_the_job_and_a_missing_one_names_its_key(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    settings = archives.official("folder", path="mine.tar", test=2, channels=1, skip_bad=False)
+    assert fetch_dataset.main(commands.fetch(settings)) == 1
+    told = "datasets.digits.path is 'mine.tar', but there is no file mine.tar"
+    assert told in capsys.readouterr().err
+    images = archives.pixels(12, 1, 8)
+    content = {f"{'ab'[i % 2]}/{i}.png": archives.encoded(x) for i, x in enumerate(images)}
+    (tmp_path / "mine.tar").write_bytes(archives.tar(content, "w"))
+    assert fetch_dataset.main(commands.fetch(settings)) == 0
+    record = files.read_json("data/digits.run.json")
+    assert record["inputs"]["mine.tar"] == files.sha256("mine.tar")

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from attnprior import files, provenance
+from attnprior.data.rules import Numbers
 from attnprior.errors import UserError
 from attnprior.workflow import costs, devices, params, show
 from attnprior.workflow.costs import Job
-from attnprior.workflow.work import Images, Work, images_of, student_work, teacher_work
+from attnprior.workflow.work import Work, images_of, student_work, teacher_work
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = devices.Device("core", 0.1, 0.5, 2.0, 3.0, 1.0, 1)
@@ -55,15 +56,15 @@ def test_images_are_known_by_source_or_counted_in_the_file(shipped, tmp_path, mo
     import numpy as np
 
     monkeypatch.chdir(tmp_path)
-    assert images_of(shipped, "digits") == Images(1200, 97, 500)
+    assert images_of(shipped, "digits") == Numbers(1200, 97, 500)
     settings = copy.deepcopy(shipped)
-    settings["datasets"]["digits"]["source"] = "elsewhere"
+    settings["datasets"]["digits"] |= {"source": "folder", "path": "x.zip"}
     assert images_of(settings, "digits") is None
     jobs = costs.jobs_of(settings, "digits")
     assert "number of images of digits" in show.unknown(jobs)[0]
     assert not show.unknown(costs.jobs_of(shipped, "digits"))
     files.save_tensors("data/digits.safetensors", {"split": np.array([0, 0, 0, 1, 2, 2])}, {})
-    assert images_of(settings, "digits") == Images(3, 1, 2)
+    assert images_of(settings, "digits") == Numbers(3, 1, 2)
 
 
 def test_work_grows_with_what_it_is_made_of(shipped):

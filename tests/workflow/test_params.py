@@ -9,9 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnprior.data import datasets
 from attnprior.errors import UserError
-from attnprior.workflow import counts
 from attnprior.workflow import params as settings
 from tests.workflow.project import ROOT
 
@@ -169,12 +167,6 @@ def test_as_many_labels_as_training_images_are_allowed_and_students_of_no_study_
     put("students.copy.labels", 1200)(params)
     params["students"]["apart"] = params["students"]["random"] | {"labels": 5000}
     settings.validate(params, SCHEMA)
-
-
-def test_the_known_sizes_of_sources_are_true():
-    assert set(counts.IMAGES) == set(datasets.SOURCES)
-    for source, size in counts.IMAGES.items():
-        assert len(datasets.SOURCES[source]()[1]) == size
 
 
 def test_studies_that_share_an_arm_must_agree_on_the_teacher_seed():

@@ -3,6 +3,10 @@
 
 rule fetch_dataset:
     input:
+        # Local archives that the entry names; downloaded ones are known by their checksums.
+        source=lambda wildcards: present_files(
+            config["datasets"][wildcards.dataset], f"datasets.{wildcards.dataset}"
+        ),
         code=code_files("fetch_dataset"),
     output:
         data="data/{dataset}.safetensors",
@@ -16,8 +20,8 @@ rule fetch_dataset:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=2000,
+        runtime=240,  # downloads, and decoding of 100,000 images
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(

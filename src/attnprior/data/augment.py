@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from attnprior.data.loader import normalise
+from attnprior.data.streaming import Images, Streamed
 from attnprior.randomness import generator
 
 
@@ -14,15 +15,22 @@ class Shifted:
     the normalised version of the shifted zero-filled image. `shift` is the largest move in pixels.
     """
 
-    def __init__(self, images: Tensor, mean: list[float], std: list[float], shift: int) -> None:
+    def __init__(self, images: Images, mean: list[float], std: list[float], shift: int) -> None:
+        self._shift, self._mean, self._std = shift, mean, std
+        self._images = images if isinstance(images, Streamed) else None
+        if not isinstance(images, Streamed):
+            self._windows = self._cut(images)
+        self._count = len(images)
+
+    def _cut(self, images: Tensor) -> Tensor:
+        shift, mean, std = self._shift, self._mean, self._std
         padded = torch.nn.functional.pad(images, (shift, shift, shift, shift))
         height, width = images.shape[2:]
         # N C dy dx H W: window (dy, dx) = (shift, shift) is the image itself; a view, not a copy
-        self._windows = normalise(padded, mean, std).unfold(2, height, 1).unfold(3, width, 1)
-        self._shift = shift
+        return normalise(padded, mean, std).unfold(2, height, 1).unfold(3, width, 1)
 
     def __len__(self) -> int:
-        return len(self._windows)
+        return self._count
 
     def plain(self) -> Tensor:
         """Return all images, not shifted."""
@@ -33,10 +41,15 @@ class Shifted:
 
         Draws come from the stream (seed, "augment", epoch, step); all moves are equally likely.
         """
+        if self._images is None:
+            windows, at = self._windows, index
+        else:
+            windows = self._cut(self._images[index])
+            at = torch.arange(len(index), device=windows.device)
         if self._shift == 0:
-            return self.plain()[index]
+            return windows[at, :, 0, 0]
         draws = torch.randint(
             2 * self._shift + 1, (2, len(index)), generator=generator(seed, "augment", epoch, step)
         )
-        dy, dx = draws.to(self._windows.device)
-        return self._windows[index, :, dy, dx]  # B C H W
+        dy, dx = draws.to(windows.device)
+        return windows[at, :, dy, dx]  # B C H W

@@ -3,7 +3,8 @@
 import sys
 
 from attnprior.config import Dataset
-from attnprior.data import datasets
+from attnprior.data import fetching, rules
+from attnprior.files import sha256
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage("fetch_dataset", wildcards=("dataset",), inputs=(), outputs=("output",))
@@ -12,7 +13,12 @@ STAGE = Stage("fetch_dataset", wildcards=("dataset",), inputs=(), outputs=("outp
 def work(job: Job) -> dict:
     """Write the data file and return its numbers of images."""
     name = job.wildcards["dataset"]
-    return datasets.fetch(name, job.settings(Dataset, "datasets", name), job.args.output)
+    values = job.section(f"datasets.{name}")
+    rules.check_keys(values, f"datasets.{name}")
+    settings = job.settings(Dataset, "datasets", name)
+    # Local archives are inputs: another content makes the data file stale.
+    job.inputs |= {p: sha256(p) for p in rules.present_files(values, f"datasets.{name}")}
+    return fetching.fetch(name, values, settings, job.args.output, job.say)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -7,13 +7,14 @@ from torch import Tensor
 from attnprior.config import Probe
 from attnprior.data.datasets import TRAIN, VAL, Data
 from attnprior.data.loader import normalise, part
+from attnprior.data.streaming import Images, choose
 from attnprior.models.vit import ViT
 
 MEMORY = 10  # pairs of L-BFGS
 BATCH = 256  # images of a forward pass
 
 
-def pooled_features(encoder: ViT, images: Tensor, batch_size: int) -> Tensor:
+def pooled_features(encoder: ViT, images: Images, batch_size: int) -> Tensor:
     """Return the mean of the patch tokens after the final norm, (M, D), of images (M, C, H, W)."""
     with torch.inference_mode():
         parts = []
@@ -114,6 +115,6 @@ def probe_encoder(encoder: ViT, data: Data, chosen, settings: Probe, device: tor
     if not len(val):
         return None
     index = torch.from_numpy(chosen).to(device)
-    train, val = (normalise(i, data.mean, data.std) for i in (images[index], val))
+    train, val = (normalise(i, data.mean, data.std) for i in (choose(images, index), val))
     found = [pooled_features(encoder, i, BATCH) for i in (train, val)]
     return linear_probe(found[0], labels[index], found[1], val_labels, len(data.classes), settings)

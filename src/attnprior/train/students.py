@@ -10,6 +10,7 @@ from attnprior.config import Model, Recipe, Student, Transfer, build
 from attnprior.data.augment import Shifted
 from attnprior.data.datasets import TEST, TRAIN, VAL, Data
 from attnprior.data.loader import normalise, part
+from attnprior.data.streaming import choose
 from attnprior.errors import UserError
 from attnprior.files import load_tensors
 from attnprior.init.impulse import write_qk
@@ -100,7 +101,7 @@ def train_network(
     device = next(network.student.parameters()).device
     images, labels, _ = part(data, TRAIN, device)
     index = torch.from_numpy(chosen).to(device)
-    shifted = Shifted(images[index], data.mean, data.std, recipe.shift)
+    shifted = Shifted(choose(images, index), data.mean, data.std, recipe.shift)
     own = permuted(labels[index], seed) if settings.permute_labels else labels[index]  # n
     val, val_labels, _ = part(data, VAL, device)
     val = normalise(val, data.mean, data.std)

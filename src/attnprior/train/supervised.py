@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnprior.config import Recipe, Transfer
+from attnprior.data.streaming import Images
 from attnprior.models.attention import Copied
 from attnprior.models.vit import ViT, drop_path_masks
 from attnprior.randomness import generator
@@ -52,7 +53,7 @@ class Network:
             copied = self.copied(images, other if self.transfer.maps == "other_image" else None, None)
             return self.student(images, copied=copied)[0]
 
-    def predict(self, images: Tensor) -> Tensor:
+    def predict(self, images: Images) -> Tensor:
         """Return the logits (M, classes) of images (M, C, H, W), in batches of nearly equal size."""
         parts = -(-len(images) // BATCH)
         return torch.cat([self.logits(part) for part in images.tensor_split(parts)])

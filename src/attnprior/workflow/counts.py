@@ -1,8 +1,7 @@
 """Numbers of images and labels, checked before any job runs where a source's size is known."""
 
+from attnprior.data.rules import check_keys, known_numbers
 from attnprior.errors import UserError
-
-IMAGES = {"sklearn_digits": 1797}  # by source
 
 
 def check_counts(params: dict) -> None:
@@ -33,19 +32,12 @@ def training_images(params: dict, dataset: str) -> int | None:
     """Return how many images of a data set are left to train on; None where its source's size is unknown.
 
     Raises:
-        UserError: validation and test leave none.
+        UserError: keys do not fit the source, or a part is larger than what it is taken from.
     """
-    values = params["datasets"][dataset]
-    images = IMAGES.get(values["source"])
-    if images is None:
-        return None
-    left = images - values["val"] - values["test"]
-    if left < 1:
-        raise UserError(
-            f"params.yaml: datasets.{dataset}: val {values['val']} and test {values['test']} leave none of"
-            f" the {images} images of {values['source']} to train on; lower one of them"
-        )
-    return left
+    values, where = params["datasets"][dataset], f"datasets.{dataset}"
+    check_keys(values, where)
+    found = known_numbers(values, where)
+    return found.train if found else None
 
 
 def _check(params: dict, where: str, values: dict, model: str, dataset: str, count: int | None) -> None:

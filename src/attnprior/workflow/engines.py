@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -152,7 +153,9 @@ def _snakemake_graph(targets: Iterable[str], rules: Iterable[str]) -> Iterator[G
             workflow.execution_settings = ExecutionSettings()  # `adopt` asks it whether to keep metadata
             graph = Graph(workflow)
         except WorkflowError as e:
-            raise UserError(one_line(e)) from e
+            # What an input function of the rules says stands before Snakemake's account of where.
+            own = re.search(r"UserError: (.*?) Wildcards:", one_line(e))
+            raise UserError(own[1] if own else one_line(e)) from e
         except Exception as e:
             if said.getvalue():
                 logging.getLogger("attnprior").debug(said.getvalue())

@@ -4,7 +4,10 @@ Both engines take their work from here: `workflow/rules` through `targets` and t
 `dvc.yaml` through the generated `workflow/arms.yaml`.
 """
 
+import os
 from dataclasses import dataclass
+
+from attnprior.data.rules import source_files
 
 TEACHER_FILES = ("weights.safetensors", "metrics.json", "history.csv", "run.json")
 FIT_FILES = ("fit.safetensors", "metrics.json", "history.csv", "run.json")
@@ -137,6 +140,18 @@ def data_files(dataset: str) -> list[str]:
     return [data_file(dataset), f"data/{dataset}.run.json"]
 
 
+def dataset_source(params: dict, dataset: str) -> str:
+    """Return the local archive, or the folder with the archives, that a data set is made of.
+
+    A data set without one names the rules that decide that: a DVC template cannot leave out a dependency.
+    """
+    values = params["datasets"][dataset]
+    files = source_files(values)
+    if not files:
+        return "src/attnprior/data/rules.py"
+    return files[0] if len(files) == 1 else os.path.dirname(files[0])
+
+
 def seed_files(directory: str, seeds, names) -> list[str]:
     """Return `directory`/seed{k}/name for every seed and name."""
     return [f"{directory}/seed{k}/{name}" for k in seeds for name in names]
@@ -244,7 +259,10 @@ def dvc_structure(params: dict) -> dict:
     so that another `teacher_seed` is a change to DVC, too.
     """
     arms = all_arms(params)
-    datasets = {d: {"targets": " ".join(data_files(d))} for d in dict.fromkeys(a.dataset for a in arms)}
+    datasets = {
+        d: {"source": dataset_source(params, d), "targets": " ".join(data_files(d))}
+        for d in dict.fromkeys(a.dataset for a in arms)
+    }
     teachers = {}
     for (dataset, teacher), seeds in teacher_seeds(params).items():
         directory = f"teachers/{dataset}/{teacher}"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from attnprior import config
 from attnprior.analysis import flops, sizes
+from attnprior.data.rules import Numbers, known_numbers
 from attnprior.models.checks import visible_patches
 from attnprior.workflow import graph
 
 MIB = 2**20
-IMAGES = {"sklearn_digits": 1797}  # by source; a source that is not here is counted in its fetched file
 TORCH = ("pretrain_teacher", "fit_impulse", "train_student")
 # Memory in MiB before any array: measured with PyTorch 2.14 on Linux, the others with what they import.
 RESIDENT = {"fetch_dataset": 185, "evaluate": 37, "compare": 80, "draw": 117, "report": 45}
@@ -39,33 +39,17 @@ class Work:
     known: bool = True  # False: the number of images is not known before the data set is there
 
 
-@dataclass(frozen=True)
-class Images:
-    """How many images a data set has in its three parts."""
-
-    train: int
-    val: int
-    test: int
-
-    @property
-    def all(self) -> int:
-        return self.train + self.val + self.test
-
-
-def images_of(params: dict, dataset: str) -> Images | None:
+def images_of(params: dict, dataset: str) -> Numbers | None:
     """Return the number of images of a data set, None if only fetching it can tell."""
-    settings = params["datasets"][dataset]
-    total = IMAGES.get(settings["source"])
-    if total is not None:
-        return Images(total - settings["val"] - settings["test"], settings["val"], settings["test"])
+    found = known_numbers(params["datasets"][dataset], f"datasets.{dataset}")
     path = Path(graph.data_file(dataset))
-    if not path.is_file():
-        return None
+    if found is not None or not path.is_file():
+        return found
     from safetensors import safe_open
 
     with safe_open(str(path), framework="numpy") as f:
         split = f.get_tensor("split")
-    return Images(*(int((split == part).sum()) for part in range(3)))
+    return Numbers(*(int((split == part).sum()) for part in range(3)))
 
 
 def model_of(params: dict, name: str) -> config.Model:
@@ -79,7 +63,7 @@ def fetch_work(params: dict, dataset: str, model: config.Model) -> Work:
     size = count * (model.in_chans * model.image_size**2 + 2 * 8) + 1_000
     if path.is_file():
         size = path.stat().st_size
-    memory = RESIDENT["fetch_dataset"] * MIB + 9 * size  # float64 copies for the mean
+    memory = RESIDENT["fetch_dataset"] * MIB + 3 * size  # read, put together and written
     seconds = SECONDS["fetch_dataset"]
     return Work(
         "fetch_dataset",

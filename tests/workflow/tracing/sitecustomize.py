@@ -150,14 +150,14 @@ def note_settings(config, arguments, keys: set[str]) -> None:
 
 def note_tensors(files, read) -> None:
     """Note safetensors files, which are opened outside of Python."""
-    opened = files._opened
+    opened = files.opened_tensors
 
     @functools.wraps(opened)
     def noted(path, *args):
         read(path)
         return opened(path, *args)
 
-    files._opened = noted
+    files.opened_tensors = noted
 
 
 _command = [a for a in sys.orig_argv if a.startswith(STAGE)]
