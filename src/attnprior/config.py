@@ -98,7 +98,6 @@ class Teacher:
     source: str  # mae | random | student | file
     model: str
     probe: Probe
-    dataset: str | None = None  # what it is made on; None: the data set of the arm that uses it
     recipe: str | None = None  # mae only
     mask_ratio: float | None = None  # mae only
     norm_pix_loss: bool | None = None  # mae only
@@ -106,6 +105,7 @@ class Teacher:
     student: str | None = None  # student only: whose trained weights of the same seed it has
     path: str | None = None  # file only
     format: str | None = None  # file only: attnprior | timm
+    dataset: str | None = None  # what it is made on; None: the data set of the arm that uses it
 
 
 @dataclass(frozen=True)

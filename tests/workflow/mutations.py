@@ -138,7 +138,11 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
         case "students", "method":
             yield {parent: {last: "none"}}
             for teacher in params["teachers"]:
-                yield {parent: {last: "distil", "teacher": teacher, "layers": 1, "weight": 1.0}}
+                features = {"teacher": teacher, "layers": {"first": 1}, "weight": 1.0}
+                yield {parent: {last: "distil_features", **features}}
+                yield {parent: {last: "distil_features", **features, "class_token": True}}
+        case "students", "heads":
+            yield {key: {"first": 1}}
         case "students", "model":
             plain = {"init": {"source": "random"}, "transfer": {"method": "none"}}
             for parts, other in itertools.product((["init"], ["init", "transfer"]), params["models"]):
@@ -149,8 +153,10 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
             yield from ({key: o, f"students.{name}.model": v["model"]} for o, v in others if o != now)
         case "teachers", "source":
             mae = next(t for t in params["teachers"].values() if t["source"] == "mae")
-            kept = {k: own[k] for k in ("model", "probe")}
+            kept = {k: own[k] for k in ("model", "dataset", "probe")}
             yield {parent: {**kept, last: "random"} if own[last] == "mae" else {**mae, **kept}}
+        case "teachers", "dataset":
+            yield from ({key: name} for name in params["datasets"] if name != own[last])
         case "fits", "solver":
             kept = {k: own[k] for k in ("model", "filter_size", "offsets", "logit_scale")}
             svd = {"signal": 1.0, "noise": 0.1, "norm": 1.0}
