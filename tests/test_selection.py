@@ -13,7 +13,9 @@ def test_layers_are_counted_from_the_start_or_from_the_end_of_both_networks(stud
     assert layer_pairs({"first": n}, student, teacher) == [(i, i) for i in range(n)]
     last = layer_pairs({"last": n}, student, teacher)
     assert [(s - student, t - teacher) for s, t in last] == [(i, i) for i in range(-n, 0)]
-    assert layer_pairs({"list": list(range(n))}, student, teacher) == layer_pairs({"first": n}, student, teacher)
+    assert layer_pairs({"list": list(range(n))}, student, teacher) == layer_pairs(
+        {"first": n}, student, teacher
+    )
 
 
 @given(st.integers(1, 16), st.data())

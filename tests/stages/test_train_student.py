@@ -134,7 +134,11 @@ def test_overrides_change_the_recipe_of_one_student(project):
             "students.plain.init.source: 'magic'; allowed: random, mimetic",
         ),
         ("plain", {"transfer": {"method": "steal"}}, "students.plain.transfer.method: 'steal'"),
-        ("copy", {"inputs": False}, "--teacher: students.copy uses a teacher for its transfer; give its file"),
+        (
+            "copy",
+            {"inputs": False},
+            "--teacher: students.copy uses a teacher for its transfer; give its file",
+        ),
         (
             "finetune",
             {"inputs": False},

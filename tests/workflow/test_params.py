@@ -112,7 +112,11 @@ def test_the_shipped_settings_are_valid():
             "impulse3",
             ["students.random.init.fit is not used by 'random'", "impulse"],
         ),
-        ("students.random.transfer.layers", {"first": 4}, ["students.random.transfer.layers is not used by 'none'"]),
+        (
+            "students.random.transfer.layers",
+            {"first": 4},
+            ["students.random.transfer.layers is not used by 'none'"],
+        ),
         (
             "teachers.random_model_i.mask_ratio",
             0.5,
