@@ -80,7 +80,9 @@ def student_files(job: LoggedJob, root: Path) -> dict[str, Any] | None:
             return None
         transfer = read_header(paths["weights.safetensors"])["transfer"]
         # Of two teachers the copied one is needed: teachers/DATA SET/NAME/seedK/weights.safetensors.
-        read = [p for p in inputs if not p.startswith("teachers/") or p.split("/")[2] == transfer.get("teacher")]
+        read = [
+            p for p in inputs if not p.startswith("teachers/") or p.split("/")[2] == transfer.get("teacher")
+        ]
         found = {Path(p).parts[0]: root / p for p in read}
         if sha256(found["data"]) != inputs[str(found["data"].relative_to(root))]:
             return None

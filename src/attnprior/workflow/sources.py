@@ -17,9 +17,7 @@ def check_source(params: dict, name: str) -> None:
     if path := values.get("path"):
         parts = PurePosixPath(path)
         if parts.is_absolute() or ".." in parts.parts or str(parts) != path:
-            raise UserError(
-                f"{where}.path is {path!r}, must be relative to the checkout and lie in it"
-            )
+            raise UserError(f"{where}.path is {path!r}, must be relative to the checkout and lie in it")
         made = ("data", "teachers", "fits", "runs", "results")
         if parts.parts[0] in made:
             raise UserError(
