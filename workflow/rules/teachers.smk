@@ -4,9 +4,7 @@
 rule pretrain_teacher:
     input:
         data="data/{dataset}.safetensors",
-        source=lambda w: graph.teacher_source(
-            config, w.dataset, w.teacher, int(w.seed)
-        ),
+        source=lambda w: graph.teacher_source(config, w.dataset, w.teacher, int(w.seed)),
         code=code_files("pretrain_teacher"),
     output:
         weights="teachers/{dataset}/{teacher}/seed{seed}/weights.safetensors",
