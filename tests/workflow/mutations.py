@@ -150,7 +150,11 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
         case "students", "fit" | "teacher":
             others = params[REGISTRY[last]].items()
             now = checks.subtree(params, key)
-            yield from ({key: o, f"students.{name}.model": v["model"]} for o, v in others if o != now)
+            for other, values in others:
+                if other != now:
+                    yield {f"students.{name}.transfer": _moved(params, name, values["model"]), key: other} | {
+                        f"students.{name}.model": values["model"]
+                    }
         case "teachers", "source":
             mae = next(t for t in params["teachers"].values() if t["source"] == "mae")
             kept = {k: own[k] for k in ("model", "dataset", "probe")}
@@ -172,7 +176,8 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
             # Its students get that model, too.
             for parts, other in itertools.product((["init"], ["init", "transfer"]), params["models"]):
                 students = _users(params, name, parts)
-                yield {key: other, **{f"students.{s}.model": other for s in students}}
+                moved = {f"students.{s}.transfer": _moved(params, s, other) for s in students}
+                yield {key: other, **moved, **{f"students.{s}.model": other for s in students}}
         case "models", "alpha":
             yield {key: 0.5, f"{parent}.pos_at": "qk"}
         case "models", "pos_at":
@@ -182,6 +187,13 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
                 students = {s for f in moved for s in _users(params, f.split(".")[1], ["init"])}
                 moved |= {f"students.{s}.model": other for s in students}
                 yield {key: "input", f"{parent}.alpha": 1.0, **moved}
+
+
+def _moved(params: dict, student: str, model: str) -> dict:
+    """Return a student's transfer for another model: with the key of the class token if that has one."""
+    transfer = {k: v for k, v in params["students"][student]["transfer"].items() if k != "class_token"}
+    has = params["models"][model]["cls_token"] and transfer["method"] != "none"
+    return transfer | ({"class_token": True} if has else {})
 
 
 def _users(params: dict, source: str, parts: list[str]) -> list[str]:
