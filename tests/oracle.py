@@ -83,3 +83,11 @@ def randomised(module: torch.nn.Module, seed: int = 1, std: float = 0.3) -> torc
         for parameter in module.parameters():
             parameter += std * torch.randn(parameter.shape, generator=rng, dtype=torch.float32)
     return module
+
+
+def queries_keys(
+    vit, images: Tensor, layers: int, masks: Tensor | None = None
+) -> list[tuple[Tensor, Tensor]]:
+    """Return (q, k) of the first `layers` blocks of a ViT."""
+    found = vit.intermediates(images, layers, ("q", "k"), masks)
+    return list(zip(found["q"], found["k"], strict=True))

@@ -111,13 +111,17 @@ class Probe:
 
 @dataclass(frozen=True)
 class Teacher:
-    source: str  # mae | random
+    source: str  # mae | random | student | file
     model: str
     probe: Probe
     recipe: str | None = None  # mae only
     mask_ratio: float | None = None  # mae only
     norm_pix_loss: bool | None = None  # mae only
     decoder: Decoder | None = None  # mae only
+    student: str | None = None  # student only: whose trained weights of the same seed it has
+    path: str | None = None  # file only
+    format: str | None = None  # file only: attnprior | timm
+    dataset: str | None = None  # what it is made on; None: the data set of the arm that uses it
 
 
 @dataclass(frozen=True)
@@ -145,11 +149,16 @@ class Init:
 
 @dataclass(frozen=True)
 class Transfer:
-    method: str  # none | copy | distil
+    """What a student takes from a teacher (arXiv 2411.09702); layers and heads are numbered from 0."""
+
+    method: str  # none | copy | distil | distil_features
     teacher: str | None = None
-    layers: int | None = None  # the first `layers` blocks
-    weight: float | None = None  # distil only: lambda, on the sum over layers
-    maps: str | None = None  # copy only: same_image | other_image (control)
+    what: str | None = None  # copy, distil: map | q | k | v | qk | qv | kv
+    layers: dict[str, Any] | None = None  # {first: n} | {last: n} | {list: [...]}
+    heads: str | dict[str, Any] | None = None  # copy, distil: all | {first: n} | {list: [...]}
+    class_token: bool | None = None  # with a class token: does it take part
+    maps: str | None = None  # copy, distil: same_image | other_image | mean_images | mean_queries
+    weight: float | dict[str, Any] | None = None  # distil, distil_features: lambda, on the sum over layers
 
 
 @dataclass(frozen=True)

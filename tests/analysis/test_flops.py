@@ -16,6 +16,7 @@ from attnprior.init import impulse
 from attnprior.models.checks import validate_model
 from attnprior.models.mae import build_mae, encoder_config
 from attnprior.models.position import fixed_code
+from attnprior.models.transfer_checks import validate_transfer
 from attnprior.models.vit import build_vit
 from attnprior.train.engine import training_flops
 from attnprior.train.flops import count_flops
@@ -72,21 +73,42 @@ def student(transfer: Transfer) -> Student:
     return replace(build(Student, shipped, "students.random"), transfer=transfer, labels=LABELS)
 
 
-@settings(max_examples=20, deadline=None)
+@st.composite
+def transfers(draw, model: Model) -> tuple[Transfer, Model | None]:
+    """Transfers that fit a student, with the model of a teacher of another width where that is allowed."""
+    method = draw(st.sampled_from(["none", "copy", "distil", "distil_features"]))
+    if method == "none":
+        return Transfer("none"), None
+    most = model.depth
+    layers = draw(
+        st.one_of(
+            st.integers(1, most).map(lambda n: {"first": n}),
+            st.integers(1, most).map(lambda n: {"last": n}),
+            st.sets(st.integers(0, most - 1), min_size=1).map(lambda s: {"list": sorted(s)}),
+        )
+    )
+    common = {"layers": layers, "class_token": draw(st.booleans()) if model.cls_token else None}
+    if method == "distil_features":
+        return Transfer(method, "t", weight=3.0, **common), replace(model, depth=3)
+    what = draw(st.sampled_from(["map", "map", "q", "k", "v", "qk", "qv", "kv"]))
+    heads = draw(st.one_of(st.just("all"), st.integers(1, model.num_heads).map(lambda n: {"first": n})))
+    maps = draw(
+        st.sampled_from(
+            ["same_image", "other_image", "mean_images", "mean_queries"][: 4 if what == "map" else 2]
+        )
+    )
+    transfer = Transfer(
+        method, "t", what, heads=heads, maps=maps, weight=3.0 if method == "distil" else None, **common
+    )
+    width = draw(st.sampled_from([16, 48])) if what == "map" else model.embed_dim
+    return transfer, replace(model, embed_dim=width, depth=3)
+
+
+@settings(max_examples=40, deadline=None)
 @given(models(), st.data())
 def test_students_take_what_the_counter_counts(model, data):
-    transfer, teacher, width = Transfer("none"), None, None
-    if data.draw(st.booleans()):
-        method = data.draw(st.sampled_from(["copy", "distil"]))
-        width = data.draw(st.sampled_from([16, 48]))
-        teacher = replace(model, embed_dim=width, depth=3)
-        transfer = Transfer(
-            method,
-            "t",
-            data.draw(st.integers(1, model.depth)),
-            3.0 if method == "distil" else None,
-            "same_image" if method == "copy" else None,
-        )
+    transfer, teacher = data.draw(transfers(model))
+    validate_transfer(transfer, model, teacher or model, "students.drawn")
     run = recipe(data.draw(st.sampled_from([4, 10, 64])))
     frozen = build_vit(encoder_config(teacher), 1).eval().requires_grad_(False) if teacher else None
     objective = Supervised(Network(build_vit(model, 0), transfer, frozen), run, 0)
@@ -106,7 +128,8 @@ def test_masked_autoencoders_take_what_the_counter_counts(model, batch, ratio, d
 
 
 def test_untrained_teachers_take_nothing():
-    assert flops.teacher_flops(Teacher("random", "m", Probe(10, 0.01, 1)), MODEL, None, 100) == 0
+    for source in ("random", "student", "file"):
+        assert flops.teacher_flops(Teacher(source, "m", Probe(10, 0.01, 1)), MODEL, None, 100) == 0
 
 
 @given(models())

@@ -4,7 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnprior.models.attention import Attention
+from attnprior.models.copying import Copied
 from tests.oracle import randomised
+
+HEADS = (0, 1, 2, 3)
 
 
 def attention(dim=24, heads=4, bias=True, scale=0.3, seed=1):
@@ -83,17 +86,17 @@ def test_positions_that_stay_behind_break_the_equivariance():
 def test_a_copied_map_replaces_own_queries_and_keys_and_stops_their_gradient():
     layer, x = attention(), draw(2, 5, 24)
     q, k = draw(2, 4, 5, 3, seed=5), draw(2, 4, 5, 3, seed=6)  # another head width
-    layer(x, copied=(q, k, 0.7)).square().sum().backward()
+    layer(x, copied=Copied(HEADS, q=q, k=k, scale=0.7)).square().sum().backward()
     grad = layer.qkv.weight.grad
     assert (grad[:48] == 0).all() and (grad[48:] != 0).any()
     value = (x @ layer.qkv.weight[48:].T + layer.qkv.bias[48:]).view(2, 5, 4, 6).transpose(1, 2)
     expected = (0.7 * q @ k.transpose(-1, -2)).softmax(-1) @ value
     expected = expected.transpose(1, 2).reshape(2, 5, 24) @ layer.proj.weight.T + layer.proj.bias
-    torch.testing.assert_close(layer(x, copied=(q, k, 0.7)), expected)
+    torch.testing.assert_close(layer(x, copied=Copied(HEADS, q=q, k=k, scale=0.7)), expected)
 
 
 def test_copying_with_queries_and_keys_swapped_gives_another_output():
     layer, x = attention(), draw(2, 5, 24)
     q, k = layer.queries_keys(x)
-    torch.testing.assert_close(layer(x, copied=(q, k, 0.3)), layer(x))
-    assert not torch.allclose(layer(x, copied=(k, q, 0.3)), layer(x))
+    torch.testing.assert_close(layer(x, copied=Copied(HEADS, q=q, k=k, scale=0.3)), layer(x))
+    assert not torch.allclose(layer(x, copied=Copied(HEADS, q=k, k=q, scale=0.3)), layer(x))

@@ -12,7 +12,6 @@ from tests.oracle import DECODER, MODEL, STANDARD
 PROBE = config.Probe(labels=10, weight_decay=0.01, steps=10)
 MAE = config.Teacher("mae", "m", PROBE, "mae", 0.6, False, DECODER)
 FIT = config.Fit("m", 3, "random", "adam", 0.1, 10, 1e-4, 100)
-COPY = config.Transfer("copy", "t", 3, None, "same_image")
 
 
 @pytest.mark.parametrize("model", [MODEL, STANDARD])
@@ -90,23 +89,6 @@ def test_teacher_settings_are_checked():
 )
 def test_number_of_visible_patches_is_rounded_not_cut(patches, ratio, keep):
     assert checks.visible_patches(patches, ratio, "teachers.t") == keep
-
-
-def test_transfer_needs_maps_of_the_same_shape_but_not_width():
-    student = replace(MODEL, embed_dim=64)
-    checks.validate_transfer(COPY, student, MODEL, "students.s")
-    for layers in (None, 0, 4):
-        change = replace(COPY, layers=layers)
-        refused(
-            lambda c=change: checks.validate_transfer(c, MODEL, MODEL, "students.s"),
-            "students.s.transfer.layers",
-        )
-    for other in ({"num_heads": 2}, {"image_size": 12}, {"cls_token": True}):
-        teacher = replace(MODEL, **other)
-        refused(
-            lambda t=teacher: checks.validate_transfer(COPY, MODEL, t, "students.s"),
-            "students.s.transfer.teacher",
-        )
 
 
 def test_fit_settings_are_checked():

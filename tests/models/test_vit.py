@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from attnprior import config
 from attnprior.models import vit as module
 from attnprior.models.vit import ViT, build_vit, drop_path_masks, patchify
-from tests.oracle import MODEL, STANDARD, Arrays, assert_close, random_images, randomised
+from tests.oracle import MODEL, STANDARD, Arrays, assert_close, queries_keys, random_images, randomised
 
 SIMPLE = ["alpha00", "alpha01", "alpha01_gamma", "alpha05", "identity", "input_pe", "no_pe"]
 EVERY = ("q", "k", "logits", "tokens", "features")
@@ -143,7 +143,7 @@ def test_queries_and_keys_of_the_first_layers_are_those_of_the_whole_pass(layers
     vit = randomised(build_vit(replace(MODEL, alpha=alpha), 0))
     images, masks = random_images(), drop_path_masks(3, 0.5, 5, torch.Generator().manual_seed(0))
     _, recorded = vit(images, record=("q", "k"), drop_masks=masks)
-    pairs = vit.queries_keys(images, layers, masks)
+    pairs = queries_keys(vit, images, layers, masks)
     assert len(pairs) == layers
     for layer, (q, k) in enumerate(pairs):
         torch.testing.assert_close(q, recorded["q"][layer])
@@ -155,7 +155,7 @@ def test_queries_and_keys_stop_at_the_last_layer_asked_for(monkeypatch):
     vit = build_vit(MODEL, 0)
     calls = []
     monkeypatch.setattr(module.Mlp, "forward", lambda self, x: calls.append(1) or x)
-    vit.queries_keys(random_images(), 2)
+    queries_keys(vit, random_images(), 2)
     assert len(calls) == 1
 
 

@@ -10,6 +10,7 @@ DATASETS = tuple(f"digits_{letter}" for letter in "abcde")
 SEEDS = 5
 LABELS = (50, 100, 200, 400, 800, 1000)
 FITS = 4
+MAPS = {"what": "map", "layers": {"first": 2}, "heads": "all", "maps": "same_image"}
 FAMILIES = {  # initialisation and transfer; {} is replaced by the number of a fit
     "random": ({"source": "random"}, {"method": "none"}),
     "mimetic": ({"source": "mimetic", "value": False}, {"method": "none"}),
@@ -17,9 +18,9 @@ FAMILIES = {  # initialisation and transfer; {} is replaced by the number of a f
     "finetune": ({"source": "teacher", "teacher": "mae_a"}, {"method": "none"}),
     "copy": (
         {"source": "random"},
-        {"method": "copy", "teacher": "mae_b", "layers": 2, "maps": "same_image"},
+        {"method": "copy", "teacher": "mae_b", **MAPS},
     ),
-    "distil": ({"source": "random"}, {"method": "distil", "teacher": "mae_c", "layers": 2, "weight": 3.0}),
+    "distil": ({"source": "random"}, {"method": "distil", "teacher": "mae_c", **MAPS, "weight": 3.0}),
 }
 CONTROLS = ("permuted", "other_image")
 LARGEST = len(LABELS) * len(FAMILIES) + len(CONTROLS)  # students

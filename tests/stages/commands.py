@@ -44,13 +44,23 @@ TEACHERS = {
     "mae": {
         "source": "mae",
         "model": "m",
+        "dataset": None,
         "recipe": "r",
         "mask_ratio": 0.6,
         "norm_pix_loss": False,
         "decoder": DECODER,
         "probe": PROBE,
     },
-    "untrained": {"source": "random", "model": "m", "probe": PROBE},
+    "untrained": {"source": "random", "model": "m", "dataset": None, "probe": PROBE},
+    "tuned": {"source": "student", "student": "finetune", "model": "m", "dataset": None, "probe": PROBE},
+    "given": {
+        "source": "file",
+        "path": "weights/given.safetensors",
+        "format": "timm",
+        "model": "m",
+        "dataset": None,
+        "probe": PROBE,
+    },
 }
 ADAM = {
     "model": "m",
@@ -73,8 +83,10 @@ SVD = {
     "norm": 20.0,
 }
 NONE = {"method": "none"}
-COPY = {"method": "copy", "teacher": "mae", "layers": 2, "maps": "same_image"}
-DISTIL = {"method": "distil", "teacher": "mae", "layers": 2, "weight": 3.0}
+MAPS = {"teacher": "mae", "what": "map", "layers": {"first": 2}, "heads": "all", "maps": "same_image"}
+COPY = {"method": "copy", **MAPS}
+DISTIL = {"method": "distil", **MAPS, "weight": 3.0}
+FEATURES = {"method": "distil_features", "teacher": "mae", "layers": {"last": 1}, "weight": 1.0}
 
 
 def student(source="random", transfer=NONE, **init):
@@ -97,6 +109,10 @@ STUDENTS = {
     "copy": student(transfer=COPY),
     "other": student(transfer={**COPY, "maps": "other_image"}),
     "distil": student(transfer=DISTIL),
+    "copy_q": student(transfer={**COPY, "what": "q", "heads": {"list": [1]}}),
+    "distil_v": student(transfer={**DISTIL, "what": "v"}),
+    "features": student(transfer=FEATURES),
+    "two_teachers": student("teacher", DISTIL | {"teacher": "untrained"}, teacher="mae"),
 }
 COMPUTE = {"device": "cpu", "torch_threads": 1}
 
@@ -111,14 +127,15 @@ def fetch(settings=DATASET):
     return ["--dataset", "digits", *files, *common("fetch_dataset", "digits", {"datasets.digits": settings})]
 
 
-def teacher(name="mae", seed=0, model=MODEL, recipe=RECIPE):
+def teacher(name="mae", seed=0, model=MODEL, recipe=RECIPE, source=None, **changes):
     folder = f"teachers/digits/{name}/seed{seed}"
-    params = {f"teachers.{name}": TEACHERS[name], "models.m": model, "compute": COMPUTE}
+    params = {f"teachers.{name}": TEACHERS[name] | changes, "models.m": model, "compute": COMPUTE}
     if "recipe" in TEACHERS[name]:
         params["recipes.r"] = recipe
     outputs = {"weights": "weights.safetensors", "metrics": "metrics.json", "history": "history.csv"}
     return [
         *["--dataset", "digits", "--teacher", name, "--seed", str(seed), "--data", "data/digits.safetensors"],
+        *(["--source", source] if source else []),
         *files(folder, outputs),
         *common("pretrain_teacher", f"{name}.seed{seed}", params),
     ]
@@ -144,9 +161,9 @@ def train(name="plain", seed=0, model=MODEL, recipe=RECIPE, inputs=True, **chang
         "predictions": "predictions.safetensors",
     }
     more = []
-    source = settings["init"].get("teacher") or settings["transfer"].get("teacher")
-    if source and inputs:
-        more += ["--teacher", f"teachers/digits/{source}/seed{seed}/weights.safetensors"]
+    for option, part in (("--init-teacher", "init"), ("--teacher", "transfer")):
+        if (source := settings[part].get("teacher")) and inputs:
+            more += [option, f"teachers/digits/{source}/seed{seed}/weights.safetensors"]
     if "fit" in settings["init"] and inputs:
         more += ["--fit", f"fits/{settings['init']['fit']}/seed{seed}/fit.safetensors"]
     return [

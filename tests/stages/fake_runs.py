@@ -176,7 +176,7 @@ def write_maps(path: Path, made: dict, teachers=("mae",), split="val", grid=4, d
             for part, count in (("looked", depth), ("heads", 2)):
                 values = rng.dirichlet(np.ones(grid**2), size=(count, 3)).reshape(count, 3, grid, grid)
                 tensors[f"{kind}/{dataset}/{name}/{part}"] = values.astype(np.float32)
-            copies = {"method": "copy", "teacher": "mae", "maps": "other_image"}
+            copies = {"method": "copy", "teacher": "mae", "what": "map", "maps": "other_image"}
             transfer = copies if name == "copy_other" else {"method": "none"} if kind == "student" else {}
             who = {"kind": kind, "dataset": dataset, "name": name, "seed": made["seeds"][0]}
             about["networks"].append({**who, "transfer": transfer, "cls_token": name.startswith("vit")})

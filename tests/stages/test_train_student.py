@@ -37,11 +37,12 @@ def test_every_kind_of_student_trains_and_its_outputs_fit_together(project, name
     assert header["parameters"] == sum(t.numel() for t in tensors.values())
     assert header["logit_scale"] == (0.5 if name == "impulse" else 8**-0.5)
     teacher = files.read_header("teachers/digits/mae/seed0/weights.safetensors")["flops"]["own"]
-    uses_teacher = name in ("finetune", "copy", "other", "distil")
+    uses_teacher = name not in ("plain", "mimetic", "impulse")
     fit = files.read_header("fits/adam/seed0/fit.safetensors")["flops"]["own"]
     assert header["flops"]["teacher"] == (teacher if uses_teacher else 0) and header["flops"]["own"] > 0
     assert header["flops"]["fit"] == (fit if name == "impulse" else 0)
-    extra = ["transfer_loss", "transfer_kl"] if name == "distil" else []
+    extra = ["transfer_loss"] if name in ("distil", "distil_v", "features", "two_teachers") else []
+    extra += ["transfer_kl"] if name in ("distil", "two_teachers") else []
     assert columns(name) == [
         *["epoch", "step", "lr", "loss", "task_loss", *extra, "train_top1", "val_loss", "val_top1"]
     ]
@@ -133,18 +134,23 @@ def test_overrides_change_the_recipe_of_one_student(project):
             "students.plain.init.source: 'magic'; allowed: random, mimetic",
         ),
         ("plain", {"transfer": {"method": "steal"}}, "students.plain.transfer.method: 'steal'"),
-        ("copy", {"inputs": False}, "--teacher: students.copy uses a teacher; give its file"),
+        (
+            "copy",
+            {"inputs": False},
+            "--teacher: students.copy uses a teacher for its transfer; give its file",
+        ),
+        (
+            "finetune",
+            {"inputs": False},
+            "--init-teacher: students.finetune uses a teacher for its first weights; give its file",
+        ),
         ("impulse", {"inputs": False}, "--fit: students.impulse uses a fit; give its file"),
-        ("copy", {"transfer": {**commands.COPY, "layers": 3}}, "students.copy.transfer.layers: 3"),
+        ("copy", {"transfer": {**commands.COPY, "layers": {"first": 3}}}, "transfer.layers.first: 3"),
         ("copy", {"model": {**commands.MODEL, "num_heads": 4}}, "num_heads 2 and the student's 4"),
         ("distil", {"model": {**commands.MODEL, "patch_size": 4}}, "num_patches 16 and the student's 4"),
         ("finetune", {"model": {**commands.MODEL, "embed_dim": 32}}, "has shape"),
         ("impulse", {"model": {**commands.MODEL, "depth": 3}}, "fitted for depth 2, the student has 3"),
-        (
-            "finetune",
-            {"transfer": {**commands.COPY, "teacher": "untrained"}},
-            "init.teacher mae and transfer.teacher untrained differ",
-        ),
+        ("copy_q", {"model": {**commands.MODEL, "embed_dim": 32}}, "'q' needs heads of one width"),
     ],
 )
 def test_wrong_settings_name_their_key_and_leave_no_output(project, capsys, name, changes, message):

@@ -59,9 +59,11 @@ def data(count=20, seed=0, shift=1):
     return Shifted(images, [0.3], [0.25], shift), labels
 
 
-def network(method="none", seed=0, maps=None, **settings):
+def network(method="none", seed=0, **settings):
     """A student, with a random frozen teacher where `method` needs one."""
-    transfer = Transfer(method, maps=maps, **settings)
+    if method in ("copy", "distil"):
+        settings = {"what": "map", "layers": {"first": 2}, "heads": "all", "maps": "same_image"} | settings
+    transfer = Transfer(method, **settings)
     student = build_vit(TINY, seed)
     if method == "none":
         return Network(student, transfer)

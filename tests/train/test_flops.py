@@ -3,10 +3,11 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from attnprior.models.copying import Copied
 from attnprior.models.mae import build_mae
 from attnprior.models.vit import build_vit
 from attnprior.train.flops import count_flops
-from tests.oracle import DECODER, MODEL, STANDARD, random_images
+from tests.oracle import DECODER, MODEL, STANDARD, queries_keys, random_images
 
 
 def torch_count(step):
@@ -43,13 +44,13 @@ def test_a_pass_without_gradient_costs_the_forward_pass_only():
     with torch.no_grad():
         once = count_flops(lambda: vit(random_images(4)))
     assert count_flops(lambda: vit(random_images(4))[0].sum()) > 2.5 * once
-    assert count_flops(lambda: vit.queries_keys(random_images(4), 3)) < once
+    assert count_flops(lambda: queries_keys(vit, random_images(4), 3)) < once
 
 
 def test_copied_maps_save_the_gradients_of_queries_and_keys():
     vit = build_vit(MODEL, 0)
-    qk = vit.queries_keys(random_images(4), 3)
-    copied = [(q, k, 0.25) for q, k in qk]
+    qk = queries_keys(vit, random_images(4), 3)
+    copied = [Copied((0, 1, 2, 3), q=q, k=k, scale=0.25) for q, k in qk]
     plain = count_flops(lambda: vit(random_images(4))[0].sum())
     saved_projections = (
         3 * 3 * 2 * 4 * 16 * 32 * 64 - 2 * 4 * 16 * 32 * 64

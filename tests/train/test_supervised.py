@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from attnprior.train.engine import Batch, train
 from attnprior.train.supervised import Supervised, derangement, measure
+from tests.oracle import queries_keys
 from tests.train.small import RECIPE, NoCheckpoint, data, network
 
 
@@ -32,10 +33,10 @@ def test_alone_the_loss_is_the_smoothed_cross_entropy():
 
 
 def test_distillation_adds_the_weighted_cross_entropy_of_maps():
-    net, b = network("distil", layers=2, weight=3.0), batch()
+    net, b = network("distil", weight=3.0), batch()
     values = Supervised(net, RECIPE, 0)(b)
     recorded = net.student(b.images, record=("logits",))[1]["logits"]
-    given_maps = maps(net.teacher.queries_keys(b.images, 2), net.teacher.logit_scale)
+    given_maps = maps(queries_keys(net.teacher, b.images, 2), net.teacher.logit_scale)
     pairs = list(zip(given_maps, recorded, strict=True))
     expected = sum(-(t * s.log_softmax(-1)).sum(-1).mean() for t, s in pairs)
     entropy = sum(-(t * t.log()).sum(-1).mean() for t in given_maps)
@@ -45,7 +46,7 @@ def test_distillation_adds_the_weighted_cross_entropy_of_maps():
 
 
 def test_a_weight_of_zero_gives_the_gradients_of_training_alone():
-    alone, distilled, b = network(), network("distil", layers=2, weight=0.0), batch()
+    alone, distilled, b = network(), network("distil", weight=0.0), batch()
     for net in (alone, distilled):
         Supervised(net, RECIPE, 0)(b)["loss"].backward()
     for p, q in zip(alone.student.parameters(), distilled.student.parameters(), strict=True):
@@ -53,7 +54,7 @@ def test_a_weight_of_zero_gives_the_gradients_of_training_alone():
 
 
 def test_copying_leaves_queries_and_keys_without_gradient_and_uses_the_teachers_maps():
-    net, b = network("copy", layers=2, maps="same_image"), batch()
+    net, b = network("copy"), batch()
     Supervised(net, RECIPE, 0)(b)["loss"].backward()
     for block in net.student.blocks:
         assert block.attn.qkv.weight.grad[:32].abs().max() == 0
@@ -67,11 +68,11 @@ def test_copying_leaves_queries_and_keys_without_gradient_and_uses_the_teachers_
 
 def test_the_teacher_is_frozen_and_sees_the_students_drop_path_masks():
     recipe = replace(RECIPE, drop_path=0.5)
-    net = network("copy", layers=2, maps="same_image")
+    net = network("copy")
     before = [p.clone() for p in net.teacher.parameters()]
     seen = []
-    real, forward = net.teacher.queries_keys, net.student.forward
-    net.teacher.queries_keys = lambda i, n, drop: seen.append((i, drop)) or real(i, n, drop)
+    real, forward = net.teacher.intermediates, net.student.forward
+    net.teacher.intermediates = lambda i, n, p, drop: seen.append((i, drop)) or real(i, n, p, drop)
     net.student.forward = lambda i, **k: seen.append((i, k["drop_masks"])) or forward(i, **k)
     train(
         net.student, Supervised(net, recipe, 0), *data(), replace(recipe, epochs=1), 0, NoCheckpoint(Path())
@@ -84,14 +85,14 @@ def test_the_teacher_is_frozen_and_sees_the_students_drop_path_masks():
 
 
 def test_distilled_students_predict_without_their_teacher():
-    net = network("distil", layers=2, weight=3.0)
+    net = network("distil", weight=3.0)
     expected = net.student(batch().images)[0]
     net.teacher = None
     torch.testing.assert_close(net.logits(batch().images), expected.detach())
 
 
 def test_the_control_takes_the_maps_of_another_image():
-    own, other = (network("copy", layers=2, maps=m) for m in ("same_image", "other_image"))
+    own, other = (network("copy", maps=m) for m in ("same_image", "other_image"))
     b = batch()
     torch.testing.assert_close(
         other.logits(b.images)[0],

@@ -138,7 +138,11 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
         case "students", "method":
             yield {parent: {last: "none"}}
             for teacher in params["teachers"]:
-                yield {parent: {last: "distil", "teacher": teacher, "layers": 1, "weight": 1.0}}
+                features = {"teacher": teacher, "layers": {"first": 1}, "weight": 1.0}
+                yield {parent: {last: "distil_features", **features}}
+                yield {parent: {last: "distil_features", **features, "class_token": True}}
+        case "students", "heads":
+            yield {key: {"first": 1}}
         case "students", "model":
             plain = {"init": {"source": "random"}, "transfer": {"method": "none"}}
             for parts, other in itertools.product((["init"], ["init", "transfer"]), params["models"]):
@@ -146,11 +150,17 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
         case "students", "fit" | "teacher":
             others = params[REGISTRY[last]].items()
             now = checks.subtree(params, key)
-            yield from ({key: o, f"students.{name}.model": v["model"]} for o, v in others if o != now)
+            for other, values in others:
+                if other != now:
+                    yield {f"students.{name}.transfer": _moved(params, name, values["model"]), key: other} | {
+                        f"students.{name}.model": values["model"]
+                    }
         case "teachers", "source":
             mae = next(t for t in params["teachers"].values() if t["source"] == "mae")
-            kept = {k: own[k] for k in ("model", "probe")}
+            kept = {k: own[k] for k in ("model", "dataset", "probe")}
             yield {parent: {**kept, last: "random"} if own[last] == "mae" else {**mae, **kept}}
+        case "teachers", "dataset":
+            yield from ({key: name} for name in params["datasets"] if name != own[last])
         case "fits", "solver":
             kept = {k: own[k] for k in ("model", "filter_size", "offsets", "logit_scale")}
             svd = {"signal": 1.0, "noise": 0.1, "norm": 1.0}
@@ -166,7 +176,8 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
             # Its students get that model, too.
             for parts, other in itertools.product((["init"], ["init", "transfer"]), params["models"]):
                 students = _users(params, name, parts)
-                yield {key: other, **{f"students.{s}.model": other for s in students}}
+                moved = {f"students.{s}.transfer": _moved(params, s, other) for s in students}
+                yield {key: other, **moved, **{f"students.{s}.model": other for s in students}}
         case "models", "alpha":
             yield {key: 0.5, f"{parent}.pos_at": "qk"}
         case "models", "pos_at":
@@ -176,6 +187,13 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
                 students = {s for f in moved for s in _users(params, f.split(".")[1], ["init"])}
                 moved |= {f"students.{s}.model": other for s in students}
                 yield {key: "input", f"{parent}.alpha": 1.0, **moved}
+
+
+def _moved(params: dict, student: str, model: str) -> dict:
+    """Return a student's transfer for another model: with the key of the class token if that has one."""
+    transfer = {k: v for k, v in params["students"][student]["transfer"].items() if k != "class_token"}
+    has = params["models"][model]["cls_token"] and transfer["method"] != "none"
+    return transfer | ({"class_token": True} if has else {})
 
 
 def _users(params: dict, source: str, parts: list[str]) -> list[str]:

@@ -4,8 +4,11 @@
 rule train_student:
     input:
         data="data/{dataset}.safetensors",
-        teacher=lambda w: graph.teacher_weights(
-            config, w.dataset, w.student, int(w.seed)
+        init_teacher=lambda w: graph.teacher_file(
+            config, w.dataset, w.student, int(w.seed), "init"
+        ),
+        teacher=lambda w: graph.teacher_file(
+            config, w.dataset, w.student, int(w.seed), "transfer"
         ),
         fit=lambda w: graph.fit_file(config, w.dataset, w.student, int(w.seed)),
         code=code_files("train_student"),
@@ -34,7 +37,8 @@ rule train_student:
         "Training student {wildcards.student} on {wildcards.dataset}, seed {wildcards.seed}"
     shell:
         "python -m attnprior.stages.train_student --dataset {wildcards.dataset} --student {wildcards.student}"
-        " --seed {wildcards.seed} --data {input.data} --teacher {input.teacher} --fit {input.fit}"
+        " --seed {wildcards.seed} --data {input.data}"
+        " --init-teacher {input.init_teacher} --teacher {input.teacher} --fit {input.fit}"
         " --weights {output.weights} --history {output.history} --predictions {output.predictions}"
         " --checkpoint checkpoints/train_student/{wildcards.dataset}/{wildcards.student}/seed{wildcards.seed}"
         " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"

@@ -1,9 +1,10 @@
-# Where attention may come from: masked-autoencoder teachers and impulse fits.
+# Where attention may come from: teachers (pre-trained, untrained, students, files) and impulse fits.
 
 
 rule pretrain_teacher:
     input:
         data="data/{dataset}.safetensors",
+        source=lambda w: graph.teacher_source(config, w.dataset, w.teacher, int(w.seed)),
         code=code_files("pretrain_teacher"),
     output:
         weights="teachers/{dataset}/{teacher}/seed{seed}/weights.safetensors",
@@ -28,10 +29,10 @@ rule pretrain_teacher:
             config, *graph.teacher_keys(config, wildcards.teacher)
         ),
     message:
-        "Pre-training teacher {wildcards.teacher} on {wildcards.dataset}, seed {wildcards.seed}"
+        "Making teacher {wildcards.teacher} on {wildcards.dataset}, seed {wildcards.seed}"
     shell:
         "python -m attnprior.stages.pretrain_teacher --dataset {wildcards.dataset} --teacher {wildcards.teacher}"
-        " --seed {wildcards.seed} --data {input.data} --weights {output.weights} --metrics {output.metrics}"
+        " --seed {wildcards.seed} --data {input.data} --source {input.source} --weights {output.weights} --metrics {output.metrics}"
         " --history {output.history} --checkpoint checkpoints/pretrain_teacher/{wildcards.dataset}/{wildcards.teacher}/seed{wildcards.seed}"
         " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
         " > {log.text} 2>&1"

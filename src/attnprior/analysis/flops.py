@@ -6,8 +6,9 @@ multiply-add is 2, and training has one more product of the same size for each o
 
 from dataclasses import asdict, dataclass, replace
 
-from attnprior.config import Fit, Model, Recipe, Student, Teacher
+from attnprior.config import Fit, Model, Recipe, Student, Teacher, Transfer
 from attnprior.models.checks import visible_patches
+from attnprior.selection import head_numbers, layer_pairs
 
 
 @dataclass(frozen=True)
@@ -39,54 +40,118 @@ def queries_keys(m: Model, step: Step, tokens: int, shared: bool) -> float:
     return step.product(tokens * weights, 2)
 
 
-def block(m: Model, step: Step, tokens: int, *, copied_dim: int | None = None, shared: bool = True) -> float:
-    """Return operations per image of one block; `copied_dim` is the width of a teacher whose map it has."""
+@dataclass(frozen=True)
+class Copying:
+    """What the blocks of a student copy: `transfer`, and the model of the teacher that gives it."""
+
+    transfer: Transfer
+    teacher: Model
+
+    def layers(self, student: Model) -> list[tuple[int, int]]:
+        assert self.transfer.layers is not None
+        return layer_pairs(self.transfer.layers, student.depth, self.teacher.depth)
+
+    def heads(self, student: Model) -> int:
+        return len(head_numbers(self.transfer.heads or "all", student.num_heads))
+
+    def own_tokens(self, student: Model) -> int:
+        """Tokens in front that take no part."""
+        return int(student.cls_token and self.transfer.class_token is False)
+
+
+def block(m: Model, step: Step, tokens: int, *, copying: Copying | None = None, shared: bool = True) -> float:
+    """Return operations per image of one block, which may take a part of its attention from a teacher."""
     d, square = m.embed_dim, tokens**2
     hidden = round(d * m.mlp_ratio)
-    linear = step.product(tokens * (2 * d**2 + 2 * d * hidden), 2)  # values, output map, both of the MLP
-    if copied_dim is None:
-        return linear + queries_keys(m, step, tokens, shared) + step.product(2 * square * d, 2)
-    return linear + step.product(square * copied_dim, 0) + step.product(square * d, 1)
+    linear = step.product(tokens * (d**2 + 2 * d * hidden), 2)  # output map, both of the MLP
+    heads = copying.heads(m) if copying else 0
+    own = step.product(tokens * d**2, 2) + queries_keys(m, step, tokens, shared)
+    own += step.product(2 * square * d, 2)
+    linear += own * (m.num_heads - heads) / m.num_heads
+    return linear + (copied_heads(m, step, tokens, copying, shared) if copying else 0)
+
+
+def copied_heads(m: Model, step: Step, tokens: int, copying: Copying, shared: bool) -> float:
+    """Return the operations per image of those heads of a block in which something is copied."""
+    heads, front, what = copying.heads(m), copying.own_tokens(m), copying.transfer.what
+    part, square = heads / m.num_heads, tokens**2
+    width, given = heads * m.head_dim, heads * copying.teacher.head_dim
+
+    def own(name: str, rows: int) -> float:
+        if name == "v":
+            return part * step.product(rows * m.embed_dim**2, 2)
+        return part * queries_keys(m, step, rows, shared) / 2
+
+    if what == "map":
+        map_of_teacher = step.product((tokens - front) ** 2 * given, 0)
+        if front == 0:
+            return own("v", tokens) + map_of_teacher + step.product(square * width, 1)
+        own_map = own("q", tokens) + own("k", tokens) + step.product(square * width, 2)
+        return own("v", tokens) + map_of_teacher + own_map + step.product(square * width, 2)
+    assert what is not None
+    total, gradient = 0.0, {}
+    for name in "qkv":
+        rows = front if name in what else tokens
+        total += own(name, rows) if rows else 0
+        gradient[name] = int(rows > 0)
+    logits = gradient["q"] + gradient["k"]
+    return (
+        total
+        + step.product(square * width, logits)
+        + step.product(square * width, gradient["v"] + int(logits > 0))
+    )
 
 
 def tokens_of(m: Model) -> int:
     return m.num_patches + int(m.cls_token)
 
 
-def forward(m: Model, step: Step, copied: tuple[int, int] = (0, 0)) -> float:
-    """Return the operations per image of a ViT; `copied` is (layers, teacher's width) of foreign maps."""
-    tokens, (layers, dim) = tokens_of(m), copied
-    blocks = layers * block(m, step, tokens, copied_dim=dim) + (m.depth - layers) * block(m, step, tokens)
+def forward(m: Model, step: Step, copying: Copying | None = None) -> float:
+    """Return the operations per image of a ViT, whose blocks may take a part of their attention elsewhere."""
+    tokens = tokens_of(m)
+    layers = len(copying.layers(m)) if copying else 0
+    blocks = layers * block(m, step, tokens, copying=copying) + (m.depth - layers) * block(m, step, tokens)
     return embed(m, step, m.num_patches) + blocks + step.product(m.embed_dim * m.num_classes, 2)
 
 
-def teacher_maps(m: Model, step: Step, layers: int) -> float:
-    """Return the operations per image of a frozen teacher's queries and keys in its first `layers` blocks."""
-    frozen, tokens = Step(step.images, train=False), tokens_of(m)
-    blocks = (layers - 1) * block(m, frozen, tokens)
-    return embed(m, frozen, m.num_patches) + blocks + queries_keys(m, frozen, tokens, shared=True)
+def teacher_parts(given: Copying, student: Model, step: Step) -> float:
+    """Return the operations per image of a frozen teacher, up to the last thing that it gives."""
+    m, frozen, tokens = given.teacher, Step(step.images, train=False), tokens_of(given.teacher)
+    last = max(t for _, t in given.layers(student))
+    start = embed(m, frozen, m.num_patches) + last * block(m, frozen, tokens)
+    if given.transfer.method == "distil_features":
+        return start + block(m, frozen, tokens)
+    what = given.transfer.what or ""
+    factors = 2 if what == "map" else len(set(what) & {"q", "k"})
+    values = frozen.product(tokens * m.embed_dim**2, 0) if "v" in what else 0
+    return start + factors * queries_keys(m, frozen, tokens, shared=True) / 2 + values
 
 
-def distil(student: Model, teacher: Model, step: Step, layers: int) -> float:
-    """Return the operations per image of the attention loss and of the logged divergence from it."""
-    square, no_gradient = tokens_of(student) ** 2, Step(step.images, train=False)
-    own, other = square * student.embed_dim, square * teacher.embed_dim
+def distil(given: Copying, student: Model, step: Step) -> float:
+    """Return the operations per image of the loss on maps and of the logged divergence from it."""
+    if given.transfer.what != "map":
+        return 0.0  # a squared error has no products
+    square, no_gradient = (tokens_of(student) - given.own_tokens(student)) ** 2, Step(step.images, False)
+    heads = given.heads(student)
+    own, other = square * heads * student.head_dim, square * heads * given.teacher.head_dim
     # The loss has both networks' logits, the divergence the loss once more and the teacher's logits again.
-    return layers * (step.product(own, 2) + no_gradient.product(own + 3 * other, 0))
+    once = step.product(own, 2) + no_gradient.product(own + 3 * other, 0)
+    return len(given.layers(student)) * once
 
 
 def student_flops(student: Student, model: Model, recipe: Recipe, teacher: Model | None) -> float:
-    """Return the operations of training a student; `teacher` is the model that maps come from, if any."""
+    """Return the operations of training a student; `teacher` is the model that it transfers from, if any."""
     step = Step(min(recipe.batch_size, student.labels), train=True)
-    transfer, copied, extra = student.transfer, (0, 0), 0.0
-    if transfer.method != "none":
-        assert teacher is not None and transfer.layers is not None
-        extra = teacher_maps(teacher, step, transfer.layers)
-        if transfer.method == "copy":
-            copied = (transfer.layers, teacher.embed_dim)
+    copying, extra = None, 0.0
+    if student.transfer.method != "none":
+        assert teacher is not None
+        given = Copying(student.transfer, teacher)
+        extra = teacher_parts(given, model, step)
+        if student.transfer.method == "copy":
+            copying = given
         else:
-            extra += distil(model, teacher, step, transfer.layers)
-    return (forward(model, step, copied) + extra) * student.labels * recipe.epochs
+            extra += distil(given, model, step)
+    return (forward(model, step, copying) + extra) * student.labels * recipe.epochs
 
 
 def mae_flops(teacher: Teacher, model: Model, recipe: Recipe, images: int) -> float:
@@ -114,7 +179,7 @@ def decoder_model(model: Model, teacher: Teacher) -> Model:
 
 
 def teacher_flops(teacher: Teacher, model: Model, recipe: Recipe | None, images: int) -> float:
-    """Return the operations of making a teacher: none for the control with random weights."""
+    """Return the operations of making a teacher: none where nothing is trained for it."""
     if teacher.source != "mae":
         return 0.0
     assert recipe is not None

@@ -80,11 +80,21 @@ def read_maps(path: str, study: str) -> Maps:
 def _looked(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Looked:
     key = f"{about['kind']}/{about['dataset']}/{about['name']}"
     transfer = about["transfer"]
-    copies = transfer["teacher"] if transfer.get("method") == "copy" else None
-    if copies and transfer["maps"] == "other_image":
-        copies += ", next image"
+    copies = _copied(transfer) if transfer.get("method") == "copy" and transfer["what"] != "v" else None
     who = (about["kind"], about["dataset"], about["name"], about["seed"])
     return Looked(*who, copies, about["cls_token"], tensors[f"{key}/looked"], tensors[f"{key}/heads"])
+
+
+def _copied(transfer: Mapping[str, Any]) -> str:
+    """Return in words what a student's maps are copied from."""
+    parts = {"map": "", "q": "its Q", "k": "its K", "qk": "", "qv": "its Q", "kv": "its K"}
+    maps = {
+        "other_image": "next image",
+        "mean_images": "mean over images",
+        "mean_queries": "mean over queries",
+    }
+    words = [transfer["teacher"], parts[transfer["what"]], maps.get(transfer["maps"], "")]
+    return ", ".join(w for w in words if w)
 
 
 def _rebuilt(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Rebuilt:

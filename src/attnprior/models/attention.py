@@ -1,10 +1,12 @@
 """Multi-head self-attention whose map can come from its own queries and keys or from another network's."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Copied = tuple[Tensor, Tensor, float]  # q (B, H, N, R), k (B, H, N, R), factor of q k^T
+from attnprior.models.copying import Copied, attend, mix
 
 
 class Attention(nn.Module):
@@ -47,6 +49,25 @@ class Attention(nn.Module):
         q, k = self._heads(F.linear(x, weight, bias), 2)
         return q.expand(b, -1, -1, -1), k.expand(b, -1, -1, -1)
 
+    def own(
+        self,
+        part: str,
+        x: Tensor,
+        position: Tensor | None = None,
+        alpha: float = 1.0,
+        heads: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Return own queries "q", keys "k" or values "v" (B, h, N, R) of the given heads (all if None)."""
+        b, dim = len(x), self.proj.in_features
+        if part != "v" and position is not None and alpha != 1:
+            x = position if alpha == 0 else torch.lerp(position, x, alpha)  # B|1 N D
+        index, split = "qkv".index(part), (3, self.num_heads, -1)
+        chosen = slice(None) if heads is None or len(heads) == self.num_heads else list(heads)
+        weight = self.qkv.weight.view(*split, dim)[index][chosen].flatten(0, 1)  # h*R D
+        bias = None if self.qkv.bias is None else self.qkv.bias.view(*split)[index][chosen].flatten()
+        out = F.linear(x, weight, bias).unflatten(-1, (-1, dim // self.num_heads)).transpose(1, 2)
+        return out.expand(b, -1, -1, -1)  # B h N R
+
     def forward(
         self,
         x: Tensor,
@@ -58,30 +79,25 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Return the attention output (B, N, D) of normalised tokens x (B, N, D).
 
-        `position` (1 or B, N, D) is blended into the input of queries and keys. With `copied` the map is
-        that of the given q and k; own queries and keys are not computed and get a zero gradient. To each of
-        the lists "q", "k" and "logits" (B, H, N, N) that `record` holds, the tensor in use is appended.
+        `position` (1 or B, N, D) is blended into the input of queries and keys. `copied` puts a teacher's
+        map, queries, keys or values into the place of the own ones, which are then not computed. To each of
+        the lists "q", "k" and "v" (B, H, N, R) and "logits" (B, H, N, N) that `record` holds, the tensor in
+        use is appended; with `copied` only logits can be recorded.
         """
-        if copied is None and (position is None or alpha == 1):
-            q, k, v = self._heads(self.qkv(x), 3)
-            scale = self.logit_scale
+        logits = record is not None and "logits" in record
+        if copied is not None:
+            out, z = attend(self, x, position, alpha, copied, logits)
         else:
-            _, _, weight, bias = self._split()
-            (v,) = self._heads(F.linear(x, weight, bias), 1)
-            if copied is None:
-                q, k = self.queries_keys(x, position, alpha)
-                scale = self.logit_scale
+            if position is None or alpha == 1:
+                q, k, v = self._heads(self.qkv(x), 3)
             else:
-                q, k, scale = copied
-        if record is not None:
-            if "q" in record:
-                record["q"].append(q)
-            if "k" in record:
-                record["k"].append(k)
-        if record is not None and "logits" in record:
-            logits = scale * (q @ k.transpose(-2, -1))  # B H N N
-            record["logits"].append(logits)
-            out = logits.softmax(-1) @ v
-        else:
-            out = F.scaled_dot_product_attention(q, k, v, scale=scale)
+                _, _, weight, bias = self._split()
+                (v,) = self._heads(F.linear(x, weight, bias), 1)
+                q, k = self.queries_keys(x, position, alpha)
+            for name, tensor in (("q", q), ("k", k), ("v", v)):
+                if record is not None and name in record:
+                    record[name].append(tensor)
+            out, z = mix(q, k, v, self.logit_scale, logits)
+        if record is not None and z is not None:
+            record["logits"].append(z)
         return self.proj(out.transpose(1, 2).flatten(2))  # B N D

@@ -92,28 +92,6 @@ def validate_teacher(teacher: config.Teacher, model: config.Model, where: str) -
         raise _refuse(where, "norm_pix_loss", True, "a patch of one value has no variance; set it to false")
 
 
-def validate_transfer(
-    transfer: config.Transfer, student: config.Model, teacher: config.Model, where: str
-) -> None:
-    """Check that a teacher's attention maps fit a student; `where` is `students.<name>`.
-
-    Widths may differ: a map has the shape heads x tokens x tokens (arXiv 2411.09702).
-
-    Raises:
-        UserError: number of layers, heads or tokens differ.
-    """
-    deepest = min(student.depth, teacher.depth)
-    if transfer.layers is None or not 1 <= transfer.layers <= deepest:
-        raise _refuse(
-            where, "transfer.layers", transfer.layers, f"use 1 to {deepest}, the depth of both models"
-        )
-    for key in ("num_heads", "num_patches", "cls_token"):
-        ours, theirs = getattr(student, key), getattr(teacher, key)
-        if ours != theirs:
-            allowed = f"its model has {key} {theirs} and the student's {ours}; choose models that agree"
-            raise _refuse(where, "transfer.teacher", transfer.teacher, allowed)
-
-
 def validate_fit(fit: config.Fit, model: config.Model, where: str) -> None:
     """Check the settings of an impulse fit; `where` is `fits.<name>`.
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from attnprior import config, randomness
 from attnprior.models import position as codes
-from attnprior.models.attention import Attention, Copied
+from attnprior.models.attention import Attention
+from attnprior.models.copying import Copied
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
@@ -151,9 +152,9 @@ class ViT(nn.Module):
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """Return the logits (B, classes) of images (B, C, H, W) and the recorded intermediates.
 
-        `record` names any of "q", "k" (per layer, B H T R), "logits" (scaled, before softmax, per layer,
+        `record` names any of "q", "k", "v" (per layer, B H T R), "logits" (scaled, before softmax, per layer,
         B H T T), "tokens" (output of every block, B T D) and "features" (pooled and normalised, B D).
-        `copied` gives for every layer the (q, k, scale) of the map to use, or None for the own map.
+        `copied` gives for every layer what it takes from a teacher, or None.
         `drop_masks` (depth, 2, B) multiply the branches; None drops nothing.
         """
         recorded: dict[str, list[Tensor]] = {name: [] for name in record}
@@ -172,22 +173,32 @@ class ViT(nn.Module):
         return self.head(x), recorded
 
     @torch.no_grad()
-    def queries_keys(
-        self, images: Tensor, layers: int, drop_masks: Tensor | None = None
-    ) -> list[tuple[Tensor, Tensor]]:
-        """Return (q, k), each (B, H, T, R), of the first `layers` blocks, without gradient.
+    def intermediates(
+        self, images: Tensor, layers: int, names: Collection[str], drop_masks: Tensor | None = None
+    ) -> dict[str, list[Tensor]]:
+        """Return of the first `layers` blocks either "tokens", or any of "q", "k" and "v", without gradient.
 
-        Nothing after the last of them is computed. `drop_masks` (depth, 2, B) as in `forward`.
+        Shapes and `drop_masks` are as in `forward`. Nothing that comes after is computed.
         """
-        recorded: dict[str, list[Tensor]] = {"q": [], "k": []}
+        recorded: dict[str, list[Tensor]] = {name: [] for name in names}
         x, position = self.embed(patchify(images, self.config.patch_size))
-        for i in range(layers - 1):
+        for i in range(layers if "tokens" in recorded else layers - 1):
             drop = None if drop_masks is None else drop_masks[i]
             x = self.blocks[i](x, position, self.alpha, None, drop, recorded)
+            if "tokens" in recorded:
+                recorded["tokens"].append(x)
+        if "tokens" in recorded:
+            return recorded
         last = self.blocks[layers - 1]
         assert isinstance(last, Block)
-        pairs = list(zip(recorded["q"], recorded["k"], strict=True))
-        return [*pairs, last.attn.queries_keys(last.norm1(x), position, self.alpha)]
+        given = last.norm1(x), position, self.alpha
+        if "q" in recorded and "k" in recorded:  # one product
+            for name, tensor in zip("qk", last.attn.queries_keys(*given), strict=True):
+                recorded[name].append(tensor)
+        for name in recorded:
+            if len(recorded[name]) < layers:
+                recorded[name].append(last.attn.own(name, *given))
+        return recorded
 
 
 def drop_path_masks(depth: int, rate: float, batch: int, generator: torch.Generator) -> Tensor:

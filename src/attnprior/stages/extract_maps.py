@@ -68,7 +68,7 @@ def work(job: Job) -> dict:
         if who["kind"] == "teacher":
             network: Any = load_teacher_encoder(*load_tensors(path)).to(device)
         else:
-            source = teachers.get((dataset, transfer.get("teacher")))
+            source = source_of(teachers, dataset, transfer.get("teacher"))
             if transfer.get("method") == "copy" and source is None:
                 raise UserError(
                     f"--weights: {path} copies teacher {transfer['teacher']}; give its weights, too"
@@ -85,6 +85,12 @@ def work(job: Job) -> dict:
             about["reconstructions"].append({**who, **details})
     save_tensors(job.args.output, tensors, about)
     return {}
+
+
+def source_of(teachers: dict[tuple[str, str], str], dataset: str, name: str | None) -> str | None:
+    """Return the weights of a teacher of a student on `dataset`; it may be made on another data set."""
+    made = [path for (_, teacher), path in teachers.items() if teacher == name]
+    return teachers.get((dataset, name or "")) or (made[0] if len(made) == 1 else None)
 
 
 def load_mae(path: str, model: Model, teacher: Teacher):

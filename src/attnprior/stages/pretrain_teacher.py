@@ -1,4 +1,4 @@
-"""Stage `pretrain_teacher`: a masked autoencoder (or random weights, the control) and its linear probe."""
+"""Stage `pretrain_teacher`: a teacher (pre-trained, untrained, a student or a file) and its linear probe."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from attnprior.config import Model, Recipe, Teacher
 from attnprior.data import datasets
 from attnprior.errors import UserError
-from attnprior.files import save_tensors, write_json
+from attnprior.files import read_header, save_tensors, write_json
 from attnprior.models.checks import validate_model, validate_teacher
 from attnprior.stages.job import Job, Stage, run_stage
 from attnprior.train.history import write_history
@@ -15,7 +15,7 @@ from attnprior.train.history import write_history
 STAGE = Stage(
     "pretrain_teacher",
     wildcards=("dataset", "teacher", "seed"),
-    inputs=("data",),
+    inputs=("data", "source?"),  # what a teacher that is not trained here is made of
     outputs=("weights", "metrics", "history"),
     checkpoint=True,
 )
@@ -23,12 +23,13 @@ COLUMNS = ["epoch", "step", "lr", "loss"]
 
 
 def work(job: Job) -> dict:
-    """Train the teacher on all training images without their labels, probe it and write its files."""
+    """Make the teacher, probe it and write its files; pre-training sees no labels."""
     name = job.wildcards["teacher"]
     teacher = job.settings(Teacher, "teachers", name)
     model = job.settings(Model, "models", teacher.model)
     validate_model(model, f"models.{teacher.model}")
     validate_teacher(teacher, model, f"teachers.{name}")
+    check_source(job, teacher)
     data = datasets.load(job.args.data)
     datasets.check_model(model, data, f"models.{teacher.model}")
     chosen = datasets.subset(
@@ -55,27 +56,68 @@ def work(job: Job) -> dict:
             network = encoder = random_teacher(model, job.wildcards["seed"]).to(device)
             rows, flops = [], 0
         else:
-            raise UserError(f"teachers.{name}.source: {teacher.source!r}; allowed: mae, random")
+            network = encoder = made_teacher(job, teacher, model).to(device)
+            rows, flops = [], 0
         tensors = teacher_tensors(network)
         header = {
             "kind": "teacher",
             "source": teacher.source,
             "model": asdict(model),
             "logit_scale": encoder.logit_scale,
-            "flops": {"own": float(flops), "teacher": 0.0},
+            "flops": {"own": float(flops), "teacher": flops_behind(job, teacher)},
             "parameters": sum(p.numel() for p in encoder.parameters()),
         }
         metrics = {
             "probe_val_top1": probe_encoder(encoder.eval(), data, chosen, teacher.probe, device),
             "final_loss": rows[-1]["loss"] if rows else None,
             "parameters": header["parameters"],
-            "flops": header["flops"]["own"],
+            "flops": float(flops),
         }
         save_tensors(job.args.weights, tensors, header)
         write_history(job.args.history, COLUMNS, rows)
         write_json(job.args.metrics, metrics)
         checkpoint.close(remove=True)
     return metrics
+
+
+def check_source(job: Job, teacher: Teacher) -> None:
+    """Check the kind of a teacher, and that a file is given exactly if it is made of one.
+
+    Raises:
+        UserError: the source is unknown, or the file is missing or not used.
+    """
+    where = f"teachers.{job.wildcards['teacher']}"
+    if teacher.source not in ("mae", "random", "student", "file"):
+        raise UserError(f"{where}.source: {teacher.source!r}; allowed: mae, random, student, file")
+    needed = teacher.source in ("student", "file")
+    if needed != (job.args.source is not None):
+        raise UserError(
+            f"--source: {where} with source {teacher.source} is made of {'a' if needed else 'no'} file;"
+            f" {'give it' if needed else 'leave the option out'}"
+        )
+
+
+def made_teacher(job: Job, teacher: Teacher, model: Model):
+    """Return the encoder of a student's weights or of a local file.
+
+    Raises:
+        UserError: the file does not fit the model.
+    """
+    from attnprior.models.handover import encoder_of, read_weights
+
+    path, where = job.args.source, f"teachers.{job.wildcards['teacher']}"
+    tensors, header = read_weights(path, teacher.format or "attnprior")
+    if teacher.source == "student" and header.get("transfer", {}).get("method") == "copy":
+        raise UserError(f"{where}.student: {path} copies attention, so its own is not trained")
+    encoder, unused = encoder_of(tensors, model, header.get("logit_scale"), f"{where}: {path}")
+    if unused:
+        print(f"not used of {path}: {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}")
+    return encoder
+
+
+def flops_behind(job: Job, teacher: Teacher) -> float:
+    """Return the operations that a student took which is the teacher now; those of a file are not known."""
+    return float(sum(read_header(job.args.source)["flops"].values())) if teacher.source == "student" else 0.0
 
 
 def pretrain(job: Job, teacher: Teacher, model: Model, data, device, checkpoint):

@@ -15,7 +15,7 @@ from attnprior.train.history import write_history
 STAGE = Stage(
     "train_student",
     wildcards=("dataset", "student", "seed"),
-    inputs=("data", "teacher?", "fit?"),
+    inputs=("data", "init_teacher?", "teacher?", "fit?"),  # of the first weights, of the transfer
     outputs=("weights", "history", "predictions"),
     checkpoint=True,
 )
@@ -45,7 +45,8 @@ def work(job: Job) -> dict:
     from attnprior.train.students import build_network, load_network, predictions, train_network
 
     with job.resume(Checkpoint) as checkpoint:
-        network = build_network(student, model, recipe, seed, job.args.teacher, job.args.fit, name).to(device)
+        sources = job.args.init_teacher, job.args.teacher, job.args.fit
+        network = build_network(student, model, recipe, seed, *sources, name).to(device)
         begin, done = time.perf_counter(), checkpoint.epoch
         rows, flops = train_network(network, data, chosen, student, recipe, seed, checkpoint, job.row)
         seen = len(chosen) * (len(rows) - done)
@@ -57,7 +58,7 @@ def work(job: Job) -> dict:
             "transfer": asdict(student.transfer),
             "flops": {
                 "own": flops,
-                "teacher": flops_behind(job.args.teacher),
+                "teacher": flops_behind(job.args.init_teacher, job.args.teacher),
                 "fit": flops_behind(job.args.fit),
             },
             "parameters": sum(p.numel() for p in network.student.parameters()),
@@ -70,29 +71,29 @@ def work(job: Job) -> dict:
     return {k: v for k, v in rows[-1].items() if k not in ("epoch", "step")}
 
 
-def flops_behind(path: str | None) -> float:
-    """Return the operations that making a teacher or fit file took, 0 without one."""
-    return float(sum(read_header(path)["flops"].values())) if path else 0.0
+def flops_behind(*paths: str | None) -> float:
+    """Return the operations that making teacher or fit files took; each file counts once, none is 0."""
+    files = {path for path in paths if path}
+    return float(sum(sum(read_header(path)["flops"].values()) for path in files))
 
 
 def check_files(job: Job, student: Student) -> None:
     """Check that the teacher and fit files given are those that the student uses.
 
     Raises:
-        UserError: one is missing or not used, or the student names two teachers.
+        UserError: one is missing or not used.
     """
     where = f"students.{job.wildcards['student']}"
-    teachers = {t for t in (student.init.teacher, student.transfer.teacher) if t is not None}
-    if len(teachers) > 1:
-        raise UserError(
-            f"{where}: init.teacher {student.init.teacher} and transfer.teacher {student.transfer.teacher}"
-            " differ; name one teacher"
-        )
-    for option, needed in (("teacher", bool(teachers)), ("fit", student.init.fit is not None)):
+    used = {
+        "init_teacher": ("teacher for its first weights", student.init.teacher),
+        "teacher": ("teacher for its transfer", student.transfer.teacher),
+        "fit": ("fit", student.init.fit),
+    }
+    for option, (what, needed) in used.items():
         given = getattr(job.args, option) is not None
-        if given != needed:
+        if given != (needed is not None):
             raise UserError(
-                f"--{option}: {where} uses {'a' if needed else 'no'} {option};"
+                f"--{option.replace('_', '-')}: {where} uses {'a' if needed else 'no'} {what};"
                 f" {'give its file' if needed else 'leave the option out'}"
             )
 

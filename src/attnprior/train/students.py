@@ -15,8 +15,8 @@ from attnprior.errors import UserError
 from attnprior.files import load_tensors
 from attnprior.init.impulse import write_qk
 from attnprior.init.mimetic import apply_mimetic
-from attnprior.models.checks import validate_transfer
 from attnprior.models.mae import load_pretrained, load_teacher_encoder
+from attnprior.models.transfer_checks import check_options, validate_transfer
 from attnprior.models.vit import ViT, build_vit
 from attnprior.randomness import generator
 from attnprior.train.checkpoint import Checkpoint
@@ -31,18 +31,21 @@ def build_network(
     model: Model,
     recipe: Recipe,
     seed: int,
+    init_teacher: str | None,
     teacher: str | None,
     fit: str | None,
     name: str,
 ) -> Network:
     """Return the initialised student `name`, with its frozen teacher if it transfers from one.
 
-    `teacher` and `fit` are paths. The random weights are the same for all sources of a seed.
+    `init_teacher` (of its first weights), `teacher` (of its transfer) and `fit` are paths. The random
+    weights are the same for all sources of a seed.
 
     Raises:
         UserError: a file does not fit the student's model, or a setting is unknown.
     """
     where, source, scale = f"students.{name}", settings.init.source, None
+    check_options(settings.transfer, where)
     qk: dict[str, Tensor] = {}
     if source == "impulse":
         assert fit is not None
@@ -50,20 +53,20 @@ def build_network(
         _same_model(header["model"], model, fit, where)
         scale = header["logit_scale"]
     student = build_vit(model, seed, drop_path=recipe.drop_path, logit_scale=scale)
-    tensors, header = load_tensors(teacher) if teacher is not None else ({}, {})
     if source == "impulse":
         for layer, block in enumerate(student.blocks):
             write_qk(block.attn, qk["q"][layer], qk["k"][layer])  # type: ignore[arg-type]
     elif source == "mimetic":
         apply_mimetic(student, seed, bool(settings.init.value))
     elif source == "teacher":
-        load_pretrained(student, tensors)
+        assert init_teacher is not None
+        load_pretrained(student, load_tensors(init_teacher)[0])
     elif source != "random":
         raise UserError(f"{where}.init.source: {source!r}; allowed: random, mimetic, impulse, teacher")
     if settings.transfer.method == "none":
         return Network(student, settings.transfer)
-    if settings.transfer.method not in ("copy", "distil"):
-        raise UserError(f"{where}.transfer.method: {settings.transfer.method!r}; allowed: none, copy, distil")
+    assert teacher is not None
+    tensors, header = load_tensors(teacher)
     validate_transfer(settings.transfer, model, build(Model, header["model"], f"{teacher}: model"), where)
     return Network(student, settings.transfer, load_teacher_encoder(tensors, header))
 

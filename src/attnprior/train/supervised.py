@@ -9,11 +9,21 @@ from torch import Tensor
 
 from attnprior.config import Recipe, Transfer
 from attnprior.data.streaming import Images
-from attnprior.models.attention import Copied
+from attnprior.models.copying import Copied
 from attnprior.models.vit import ViT, drop_path_masks
 from attnprior.randomness import generator
+from attnprior.selection import weight_at
 from attnprior.train.engine import Batch
-from attnprior.transfer import copied_layers, distil_loss, teacher_kl
+from attnprior.transfer import (
+    chosen,
+    copied_layers,
+    distil_loss,
+    mean_square_loss,
+    pairs_of,
+    parts_of,
+    taught,
+    teacher_kl,
+)
 
 BATCH = 256  # images of a forward pass at evaluation
 
@@ -34,19 +44,18 @@ class Network:
         return self
 
     def copied(self, images: Tensor, other: Tensor | None, drop: Tensor | None) -> list[Copied | None] | None:
-        """Return the maps of the teacher for `images`, those of image `other[i]` for image i, or None."""
+        """Return what is copied of the teacher for `images`, of image `other[i]` for image i; else None."""
         if self.transfer.method != "copy":
             return None
-        assert self.teacher is not None and self.transfer.layers is not None
-        maps = self.teacher.queries_keys(images, self.transfer.layers, drop)
-        if other is not None:
-            maps = [(q[other], k[other]) for q, k in maps]
-        return copied_layers(maps, self.teacher.logit_scale, self.transfer.layers, self.student.config.depth)
+        assert self.teacher is not None
+        given = taught(self.teacher, images, self.transfer, self.student.config, other, drop)
+        return copied_layers(given, self.transfer, self.student.config, self.teacher)
 
     def logits(self, images: Tensor) -> Tensor:
         """Return the logits (B, classes) of images (B, C, H, W) at evaluation, without gradient.
 
-        The control `other_image` gives each image the maps of the next one of the batch.
+        The control `other_image` gives each image what the next one of the batch has; `mean_images`
+        averages the maps of the batch.
         """
         with torch.inference_mode():
             other = torch.arange(len(images), device=images.device).roll(-1)
@@ -70,12 +79,32 @@ def derangement(count: int, rng: torch.Generator) -> Tensor:
     return other
 
 
-class Supervised:
-    """The objective of a student: cross-entropy, plus `weight` times the attention loss in `distil`.
+def distilled(
+    network: Network,
+    images: Tensor,
+    recorded: dict[str, list[Tensor]],
+    other: Tensor | None,
+    drop: Tensor | None,
+) -> dict[str, Tensor]:
+    """Return transfer_loss, and for maps transfer_kl, of what a student recorded of images (B, C, H, W)."""
+    student, teacher, transfer = network.student, network.teacher, network.transfer
+    assert teacher is not None
+    given = taught(teacher, images, transfer, student.config, other, drop)
+    layers = [s for s, _ in pairs_of(transfer, student.config, teacher.config)]
+    own = chosen(recorded, layers, transfer, student.config)
+    if transfer.what != "map":
+        return {"transfer_loss": mean_square_loss(own, given)}
+    qk, theirs = (list(zip(parts["q"], parts["k"], strict=True)) for parts in (own, given))
+    rest = (student.logit_scale, teacher.logit_scale, transfer.maps)
+    return {"transfer_loss": distil_loss(qk, theirs, *rest), "transfer_kl": teacher_kl(qk, theirs, *rest)}
 
-    Returns loss, task_loss, in `distil` transfer_loss and transfer_kl (both summed over layers, not
-    weighted), and train_top1. Teacher and student share input and drop-path masks (arXiv 2411.09702,
-    sections 3.4 and 3.5 of the reference).
+
+class Supervised:
+    """The objective of a student: cross-entropy, plus `weight` times the loss of what is distilled.
+
+    Returns loss, task_loss, where something is distilled transfer_loss and for maps transfer_kl (both
+    summed over layers, not weighted), and train_top1. Teacher and student share input and drop-path masks
+    (arXiv 2411.09702, sections 3.4 and 3.5 of the reference).
     """
 
     def __init__(self, network: Network, recipe: Recipe, seed: int) -> None:
@@ -91,24 +120,20 @@ class Supervised:
             drop = drop_path_masks(student.config.depth, self._recipe.drop_path, count, rng).to(device)
         if transfer.maps == "other_image":
             other = derangement(count, generator(seed, "other_image", *at)).to(device)
-        distil = transfer.method == "distil"
+        distils = transfer.method in ("distil", "distil_features")
         logits, recorded = student(
             batch.images,
-            record=("q", "k") if distil else (),
+            record=parts_of(transfer) if distils else (),
             copied=network.copied(batch.images, other, drop),
             drop_masks=drop,
         )
         task = F.cross_entropy(logits, batch.labels, label_smoothing=self._recipe.label_smoothing)
         values: dict[str, Tensor] = {"loss": task, "task_loss": task}
-        if distil:
-            teacher, layers = network.teacher, transfer.layers
-            assert teacher is not None and layers is not None and transfer.weight is not None
-            qk = list(zip(recorded["q"], recorded["k"], strict=True))
-            given = teacher.queries_keys(batch.images, layers, drop)
-            scales = (student.logit_scale, teacher.logit_scale)
-            values["transfer_loss"] = distil_loss(qk, given, *scales, layers)
-            values["transfer_kl"] = teacher_kl(qk, given, *scales, layers)
-            values["loss"] = task + transfer.weight * values["transfer_loss"]
+        if distils:
+            assert transfer.weight is not None
+            values |= distilled(network, batch.images, recorded, other, drop)
+            weight = weight_at(transfer.weight, batch.epoch, self._recipe.epochs)
+            values["loss"] = task + weight * values["transfer_loss"]
         values["train_top1"] = (logits.detach().argmax(1) == batch.labels).float().mean()
         return values
 

@@ -29,35 +29,56 @@ class Job:
 
 def jobs_of(params: dict, study: str) -> list[Job]:
     """Return every job of a study, each after those it waits for."""
-    arms = graph.study_arms(params, study)
-    models = {a.dataset: model_of(params, params["students"][a.student]["model"]) for a in arms}
-    found = [Job(f"fetch_dataset/{d}", fetch_work(params, d, m), ()) for d, m in models.items()]
-    for (dataset, name), seeds in graph.teacher_seeds(params, [study]).items():
-        work = teacher_work(params, dataset, name)
-        found += [
-            Job(f"pretrain_teacher/{dataset}/{name}/seed{k}", work, (f"fetch_dataset/{dataset}",))
-            for k in seeds
-        ]
+    arms, shown = graph.all_arms(params, [study]), graph.study_arms(params, study)
+    teachers = graph.teacher_seeds(params, [study])
+    models = {d: params["teachers"][t]["model"] for d, t in teachers}
+    models |= {a.dataset: params["students"][a.student]["model"] for a in arms}
+    found = [
+        Job(f"fetch_dataset/{d}", fetch_work(params, d, model_of(params, models[d])), ())
+        for d in graph.datasets_of(params, [study])
+    ]
+    for (dataset, name), seeds in teachers.items():
+        work, student = teacher_work(params, dataset, name), params["teachers"][name].get("student")
+        for k in seeds:
+            after = [f"fetch_dataset/{dataset}"]
+            after += [f"train_student/{dataset}/{student}/seed{k}"] if student else []
+            found.append(Job(f"pretrain_teacher/{dataset}/{name}/seed{k}", work, tuple(after)))
     for (name,), seeds in graph.fit_seeds(params, [study]).items():
         found += [Job(f"fit_impulse/{name}/seed{k}", fit_work(params, name), ()) for k in seeds]
     evaluated = []
     for arm in arms:
-        teacher, fit = graph.teacher_of(params, arm.student), graph.fit_of(params, arm.student)
-        work = student_work(params, arm.dataset, arm.student)
+        fit, work = graph.fit_of(params, arm.student), student_work(params, arm.dataset, arm.student)
+        behind = [(graph.made_on(params, t, arm.dataset), t) for t in graph.teachers_of(params, arm.student)]
         for seed in arm.seeds:
             k = graph.source_seed(params, arm.dataset, arm.student, seed, [study])
             after = [f"fetch_dataset/{arm.dataset}"]
-            after += [f"pretrain_teacher/{arm.dataset}/{teacher}/seed{k}"] if teacher else []
+            after += [f"pretrain_teacher/{dataset}/{teacher}/seed{k}" for dataset, teacher in behind]
             after += [f"fit_impulse/{fit}/seed{k}"] if fit else []
             run = f"{arm.dataset}/{arm.student}/seed{seed}"
             found.append(Job(f"train_student/{run}", work, tuple(after)))
             evaluated.append(Job(f"evaluate/{run}", evaluate_work(), (f"train_student/{run}",)))
-    before = tuple(j.key for j in evaluated)
+    results = {f"evaluate/{a.dataset}/{a.student}/seed{k}" for a in shown for k in a.seeds}
+    before = tuple(j.key for j in evaluated if j.key in results)
     last = []
     for rule in ("compare", "extract_maps", "draw", "report"):
-        last.append(Job(f"{rule}/{study}", study_work(rule, len(arms), len(evaluated)), before))
+        last.append(Job(f"{rule}/{study}", study_work(rule, len(shown), len(results)), before))
         before = (last[-1].key,)
-    return [*found, *evaluated, *last]
+    return [*_in_order(found), *evaluated, *last]
+
+
+def _in_order(jobs: list[Job]) -> list[Job]:
+    """Return jobs after those that they wait for, as far as these are in the list; else in their order."""
+    by_key, found = {j.key: j for j in jobs}, dict[str, Job]()
+
+    def add(job: Job) -> None:
+        for key in job.after:
+            if key in by_key and key not in found:
+                add(by_key[key])
+        found[job.key] = job
+
+    for job in jobs:
+        add(job)
+    return list(found.values())
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from attnprior.data.rules import check_keys, known_numbers
 from attnprior.errors import UserError
+from attnprior.workflow import graph
 
 
 def check_counts(params: dict) -> None:
@@ -14,18 +15,13 @@ def check_counts(params: dict) -> None:
     """
     for name in params["datasets"]:
         training_images(params, name)
-    for study in params["studies"].values():
-        students = [s for panel in study["panels"].values() for s in [*panel["arms"], *panel["controls"]]]
-        for dataset in study["datasets"]:
-            count = training_images(params, dataset)
-            for student in dict.fromkeys(students):
-                values = params["students"][student]
-                _check(params, f"students.{student}.labels", values, values["model"], dataset, count)
-                for part in (values["init"], values["transfer"]):
-                    if "teacher" in part:
-                        where, teacher = f"teachers.{part['teacher']}.probe.labels", part["teacher"]
-                        found = params["teachers"][teacher]
-                        _check(params, where, found["probe"], found["model"], dataset, count)
+    for arm in graph.all_arms(params, params["studies"]):
+        values, count = params["students"][arm.student], training_images(params, arm.dataset)
+        _check(params, f"students.{arm.student}.labels", values, values["model"], arm.dataset, count)
+        for teacher in graph.teachers_of(params, arm.student):
+            dataset, found = graph.made_on(params, teacher, arm.dataset), params["teachers"][teacher]
+            where, count = f"teachers.{teacher}.probe.labels", training_images(params, dataset)
+            _check(params, where, found["probe"], found["model"], dataset, count)
 
 
 def training_images(params: dict, dataset: str) -> int | None:

@@ -55,10 +55,20 @@ class Arm:
         return f"runs/{self.dataset}/{self.student}"
 
 
-def teacher_of(params: dict, student: str) -> str | None:
-    """Return the name of a student's teacher, if it has one."""
-    values = params["students"][student]
-    return values["init"].get("teacher") or values["transfer"].get("teacher")
+def teacher_of(params: dict, student: str, part: str) -> str | None:
+    """Return the name of the teacher of a student's first weights ("init") or of its "transfer", if any."""
+    return params["students"][student][part].get("teacher")
+
+
+def teachers_of(params: dict, student: str) -> list[str]:
+    """Return the names of a student's teachers, each once."""
+    found = dict.fromkeys(teacher_of(params, student, part) for part in ("init", "transfer"))
+    return [name for name in found if name is not None]
+
+
+def made_on(params: dict, teacher: str, dataset: str) -> str:
+    """Return the data set that a teacher of an arm on `dataset` is made on."""
+    return params["teachers"][teacher].get("dataset") or dataset
 
 
 def fit_of(params: dict, student: str) -> str | None:
@@ -85,20 +95,34 @@ def study_arms(params: dict, study: str) -> list[Arm]:
 
 
 def all_arms(params: dict, studies=None) -> list[Arm]:
-    """Return the arms of the named studies (the active ones by default), shared ones merged."""
+    """Return the arms of the named studies (the active ones by default), shared ones merged.
+
+    Students that are the teachers of others come with them, whether a study shows them or not.
+    """
     merged: dict[tuple[str, str], dict[int, None]] = {}
     for study in studies or params["active"]:
         for arm in study_arms(params, study):
             merged.setdefault((arm.dataset, arm.student), {}).update(dict.fromkeys(arm.seeds))
+    todo = [(*arm, seed) for arm, seeds in merged.items() for seed in seeds]
+    while todo:
+        dataset, student, seed = todo.pop()
+        for teacher in teachers_of(params, student):
+            if behind := params["teachers"][teacher].get("student"):
+                k = source_seed(params, dataset, student, seed, studies)
+                known = merged.setdefault((made_on(params, teacher, dataset), behind), {})
+                if k not in known:
+                    known[k] = None
+                    todo.append((made_on(params, teacher, dataset), behind, k))
     return [Arm(d, s, tuple(sorted(seeds))) for (d, s), seeds in merged.items()]
 
 
 def source_seed(params: dict, dataset: str, student: str, seed: int, studies=None) -> int:
     """Return the seed of the teacher and fit that seed `seed` of an arm uses.
 
-    The first study that has the arm decides, the active ones before all others.
+    The first study that has the arm decides: of the given ones, then of the active ones, then of all. An
+    arm of no study, a teacher's, has the seeds of its own.
     """
-    for study in studies or [*params["active"], *params["studies"]]:
+    for study in [*(studies or ()), *params["active"], *params["studies"]]:
         if _has_arm(params["studies"][study], dataset, student):
             fixed = params["studies"][study]["teacher_seed"]
             return seed if fixed is None else fixed
@@ -113,21 +137,24 @@ def _has_arm(study: dict, dataset: str, student: str) -> bool:
 
 
 def teacher_seeds(params: dict, studies=None) -> dict[tuple[str, str], list[int]]:
-    """Return {(dataset, teacher): seeds} that the arms need."""
-    return _sources(params, lambda a: (a.dataset, teacher_of(params, a.student)), studies)
+    """Return {(dataset, teacher): seeds} that the arms need; the data set is that of the teacher."""
+    return _sources(
+        params,
+        lambda a: [(made_on(params, t, a.dataset), t) for t in teachers_of(params, a.student)],
+        studies,
+    )
 
 
 def fit_seeds(params: dict, studies=None) -> dict[tuple[str], list[int]]:
     """Return {(fit,): seeds} that the arms need."""
-    return _sources(params, lambda a: (fit_of(params, a.student),), studies)
+    return _sources(params, lambda a: [(f,) for f in [fit_of(params, a.student)] if f], studies)
 
 
-def _sources(params, key_of, studies):
+def _sources(params, keys_of, studies):
     found: dict[tuple, set[int]] = {}
     for arm in all_arms(params, studies):
-        key = key_of(arm)
-        if key[-1] is not None:
-            seeds = {source_seed(params, arm.dataset, arm.student, k, studies) for k in arm.seeds}
+        seeds = {source_seed(params, arm.dataset, arm.student, k, studies) for k in arm.seeds}
+        for key in keys_of(arm):
             found.setdefault(key, set()).update(seeds)
     return {k: sorted(v) for k, v in found.items()}
 
@@ -157,11 +184,38 @@ def seed_files(directory: str, seeds, names) -> list[str]:
     return [f"{directory}/seed{k}/{name}" for k in seeds for name in names]
 
 
-def teacher_weights(params: dict, dataset: str, student: str, seed: int) -> list[str]:
-    """Return the teacher's weights that a training job reads, or nothing."""
-    teacher = teacher_of(params, student)
+def teacher_file(params: dict, dataset: str, student: str, seed: int, part: str) -> list[str]:
+    """Return the teacher's weights that a training job reads for "init" or for "transfer", or nothing."""
+    teacher = teacher_of(params, student, part)
+    if teacher is None:
+        return []
     k = source_seed(params, dataset, student, seed)
-    return [f"teachers/{dataset}/{teacher}/seed{k}/weights.safetensors"] if teacher else []
+    return [f"{teacher_directory(params, teacher, dataset)}/seed{k}/weights.safetensors"]
+
+
+def teacher_weights(params: dict, dataset: str, student: str, seed: int) -> list[str]:
+    """Return the weights of all teachers that a training job reads, each once."""
+    files = [teacher_file(params, dataset, student, seed, part) for part in ("init", "transfer")]
+    return list(dict.fromkeys(f for found in files for f in found))
+
+
+def teacher_directory(params: dict, teacher: str, dataset: str) -> str:
+    """Return the folder of a teacher of an arm on `dataset`."""
+    return f"teachers/{made_on(params, teacher, dataset)}/{teacher}"
+
+
+def teacher_source(params: dict, dataset: str, teacher: str, seed: int) -> list[str]:
+    """Return the file that a teacher on its data set is made of: a student's weights or a local one, if any."""
+    values = params["teachers"][teacher]
+    if student := values.get("student"):
+        return [f"runs/{dataset}/{student}/seed{seed}/weights.safetensors"]
+    return [values["path"]] if "path" in values else []
+
+
+def local_files(params: dict, studies=None) -> list[str]:
+    """Return the files, made by no job, that teachers of the arms are read from."""
+    paths = (params["teachers"][teacher].get("path") for _, teacher in teacher_seeds(params, studies))
+    return list(dict.fromkeys(p for p in paths if p))
 
 
 def fit_file(params: dict, dataset: str, student: str, seed: int) -> list[str]:
@@ -207,6 +261,12 @@ def impulse_files(params: dict, study: str) -> tuple[list[str], list[str]]:
     return fit_file(params, arm.dataset, arm.student, seed), weights
 
 
+def datasets_of(params: dict, studies=None) -> list[str]:
+    """Return the data sets of the arms and of their teachers."""
+    arms = [a.dataset for a in all_arms(params, studies)]
+    return list(dict.fromkeys([*arms, *(d for d, _ in teacher_seeds(params, studies))]))
+
+
 def targets(params: dict, studies=None) -> list[str]:
     """Return every artifact of the named studies (the active ones by default).
 
@@ -214,7 +274,7 @@ def targets(params: dict, studies=None) -> list[str]:
     """
     studies = studies or params["active"]
     arms = all_arms(params, studies)
-    files = [f for d in dict.fromkeys(a.dataset for a in arms) for f in data_files(d)]
+    files = [f for d in datasets_of(params, studies) for f in data_files(d)]
     for (dataset, teacher), seeds in teacher_seeds(params, studies).items():
         files += seed_files(f"teachers/{dataset}/{teacher}", seeds, TEACHER_FILES)
     for (fit,), seeds in fit_seeds(params, studies).items():
@@ -253,7 +313,7 @@ def study_keys(params: dict, study: str) -> list[str]:
 def dvc_structure(params: dict) -> dict:
     """Return the content of `workflow/arms.yaml`: the stages of the active studies.
 
-    Structure only (names, paths, seeds). An entry that needs no fit, teacher or recipe names its
+    Structure only (names, paths, seeds). An entry that needs no fit, teacher, source or recipe names its
     data file or `compute` again, since a DVC template cannot leave out a dependency. DVC depends on
     the folder of a teacher or fit; `sources`, the files in it that an arm reads, stand in the command,
     so that another `teacher_seed` is a change to DVC, too.
@@ -261,7 +321,7 @@ def dvc_structure(params: dict) -> dict:
     arms = all_arms(params)
     datasets = {
         d: {"source": dataset_source(params, d), "targets": " ".join(data_files(d))}
-        for d in dict.fromkeys(a.dataset for a in arms)
+        for d in datasets_of(params)
     }
     teachers = {}
     for (dataset, teacher), seeds in teacher_seeds(params).items():
@@ -270,6 +330,7 @@ def dvc_structure(params: dict) -> dict:
             "teacher": teacher,
             "directory": directory,
             "data": data_file(dataset),
+            "source": _source_directory(params, dataset, teacher) or data_file(dataset),
             "model": params["teachers"][teacher]["model"],
             "recipe": _key("recipes", params["teachers"][teacher].get("recipe")),
             "targets": " ".join(seed_files(directory, seeds, ["weights.safetensors"])),
@@ -285,13 +346,17 @@ def dvc_structure(params: dict) -> dict:
     entries = {}
     for arm in arms:
         values = params["students"][arm.student]
-        source, fit = teacher_of(params, arm.student), fit_of(params, arm.student)
-        data = data_file(arm.dataset)
+        fit, data = fit_of(params, arm.student), data_file(arm.dataset)
+        start, teacher = (
+            teacher_directory(params, name, arm.dataset) if name else data
+            for name in (teacher_of(params, arm.student, part) for part in ("init", "transfer"))
+        )
         entries[arm.key] = {
             "student": arm.student,
             "directory": arm.directory,
             "data": data,
-            "teacher": f"teachers/{arm.dataset}/{source}" if source else data,
+            "init_teacher": start,
+            "teacher": teacher,
             "fit": f"fits/{fit}" if fit else data,
             "model": values["model"],
             "recipe": values["recipe"],
@@ -301,6 +366,12 @@ def dvc_structure(params: dict) -> dict:
             ),
         }
     return {"graph": {"data": datasets, "teachers": teachers, "fits": fits, "arms": entries}}
+
+
+def _source_directory(params: dict, dataset: str, teacher: str) -> str | None:
+    """Return the folder of the student that a teacher is made of, or the file; None for other teachers."""
+    values = params["teachers"][teacher]
+    return f"runs/{dataset}/{values['student']}" if "student" in values else values.get("path")
 
 
 def _key(section: str, name: str | None) -> str:

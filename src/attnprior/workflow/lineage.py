@@ -78,7 +78,10 @@ class Lineage:
             source = self.producer(path)
             if chosen is not None and path not in chosen:
                 continue
-            if source is None:
+            if source is None and path == _local_file(job):
+                if self._hashes.of(path) != read:
+                    job.problems.append(f"{path} was changed after {job.name} read it, or is not here")
+            elif source is None:
                 job.problems.append(f"{path}, which {job.name} read, is known to no job")
             elif path in source.record["outputs"] and source.record["outputs"][path] != read:
                 job.problems.append(f"{job.name} read another {path} than {source.name} wrote last")
@@ -116,6 +119,13 @@ class Lineage:
 
     def sha256(self, path: str) -> str | None:
         return self._hashes.of(path)
+
+
+def _local_file(job: Made) -> str | None:
+    """Return the file, made by no job, that a teacher was read from."""
+    name = f"teachers.{job.record['wildcards'].get('teacher')}"
+    teacher = json.loads(job.record["params"]).get(name)
+    return teacher.get("path") if isinstance(teacher, dict) else None
 
 
 def _read(path: Path) -> Made | None:

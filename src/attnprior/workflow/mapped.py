@@ -15,10 +15,11 @@ def rebuilt_teachers(params: dict, study: str) -> list[tuple[str, str, str]]:
     """Return (data set, teacher, weights) of the masked autoencoders whose reconstructions a study shows."""
     found = {}
     for arm in graph.study_arms(params, study):
-        teacher = graph.teacher_of(params, arm.student)
-        if teacher is not None and params["teachers"][teacher]["source"] == "mae":
-            (path,) = graph.teacher_weights(params, arm.dataset, arm.student, arm.seeds[0])
-            found[path] = (arm.dataset, teacher, path)
+        for part in ("init", "transfer"):
+            teacher = graph.teacher_of(params, arm.student, part)
+            if teacher is not None and params["teachers"][teacher]["source"] == "mae":
+                (path,) = graph.teacher_file(params, arm.dataset, arm.student, arm.seeds[0], part)
+                found[path] = (graph.made_on(params, teacher, arm.dataset), teacher, path)
     return list(found.values())[:MOST_TEACHERS]
 
 
@@ -28,8 +29,9 @@ def map_files(params: dict, study: str) -> tuple[list[str], list[str]]:
     students = [f for a in arms for f in graph.seed_files(a.directory, a.seeds[:1], ["weights.safetensors"])]
     teachers = [f for a in arms for f in graph.teacher_weights(params, a.dataset, a.student, a.seeds[0])]
     rebuilt = rebuilt_teachers(params, study)
+    behind = [graph.made_on(params, t, a.dataset) for a in arms for t in graph.teachers_of(params, a.student)]
     data = dict.fromkeys(
-        graph.data_file(d) for d in [*(a.dataset for a in arms), *(d for d, _, _ in rebuilt)]
+        graph.data_file(d) for d in [*(a.dataset for a in arms), *(d for d, _, _ in rebuilt), *behind]
     )
     return list(data), list(dict.fromkeys([*students, *teachers, *(path for _, _, path in rebuilt)]))
 

@@ -78,14 +78,18 @@ def student_files(job: LoggedJob, root: Path) -> dict[str, Any] | None:
         same = same and inputs.items() <= record["inputs"].items()
         if not same or sha256(paths["weights.safetensors"]) != record["outputs"][weights]:
             return None
-        copies = read_header(paths["weights.safetensors"])["transfer"]["method"] == "copy"
-        found = {Path(p).parts[0]: root / p for p in inputs}
+        transfer = read_header(paths["weights.safetensors"])["transfer"]
+        # Of two teachers the copied one is needed: teachers/DATA SET/NAME/seedK/weights.safetensors.
+        read = [
+            p for p in inputs if not p.startswith("teachers/") or p.split("/")[2] == transfer.get("teacher")
+        ]
+        found = {Path(p).parts[0]: root / p for p in read}
         if sha256(found["data"]) != inputs[str(found["data"].relative_to(root))]:
             return None
         return {
             "weights": paths["weights.safetensors"],
             "digest": record["outputs"][weights],
-            "teacher": found["teachers"] if copies else None,
+            "teacher": found["teachers"] if transfer["method"] == "copy" else None,
             "data": found["data"],
         }
     except (KeyError, UserError):

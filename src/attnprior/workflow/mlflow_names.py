@@ -71,7 +71,8 @@ def _sources(student: dict) -> dict[str, Any]:
     return {
         "init": init.get("source"),
         "transfer": transfer.get("method"),
-        "teacher": init.get("teacher") or transfer.get("teacher"),
+        "teacher": transfer.get("teacher") or init.get("teacher"),
+        "init_teacher": init.get("teacher"),
         "fit": init.get("fit"),
     }
 

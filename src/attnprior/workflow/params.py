@@ -6,8 +6,10 @@ from pathlib import Path
 from attnprior import config
 from attnprior.errors import UserError, nearest, one_line
 from attnprior.files import canonical_json
-from attnprior.models.checks import validate_fit, validate_model, validate_teacher, validate_transfer
+from attnprior.models.checks import validate_fit, validate_model, validate_teacher
+from attnprior.models.transfer_checks import check_options, validate_transfer
 from attnprior.workflow.counts import check_counts
+from attnprior.workflow.sources import check_circles, check_source
 
 PARAMS = "params.yaml"
 SCHEMA = "workflow/schemas/params.schema.yaml"
@@ -58,6 +60,7 @@ def validate(params: dict, schema: dict) -> None:
         _check_fit(params, name)
     for name in params["students"]:
         _check_student(params, name)
+    check_circles(params)
     for name in params["studies"]:
         _check_study(params, name)
     for name in params["active"]:
@@ -179,7 +182,12 @@ def _only(values: dict, where: str, kind: str, used: Mapping[str, tuple[str, ...
             raise UserError(f"{PARAMS}: missing key {where}.{key}, needed by {kind!r}")
 
 
-TEACHER_OPTIONS = {"mae": ("recipe", "mask_ratio", "norm_pix_loss", "decoder"), "random": ()}
+TEACHER_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "mae": ("recipe", "mask_ratio", "norm_pix_loss", "decoder"),
+    "random": (),
+    "student": ("student",),
+    "file": ("path", "format"),
+}
 SOLVER_OPTIONS = {"adam": ("steps", "lr", "norm_every"), "svd": ("signal", "noise", "norm")}
 INIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "random": (),
@@ -187,17 +195,15 @@ INIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "impulse": ("fit",),
     "teacher": ("teacher",),
 }
-TRANSFER_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "none": (),
-    "copy": ("teacher", "layers", "maps"),
-    "distil": ("teacher", "layers", "weight"),
-}
 
 
 def _check_teacher(params, name):
     where, values = f"teachers.{name}", params["teachers"][name]
     _only(values, where, values["source"], TEACHER_OPTIONS)
     _known(params, "models", values["model"], f"{where}.model")
+    if values["dataset"] is not None:
+        _known(params, "datasets", values["dataset"], f"{where}.dataset")
+    check_source(params, name)
     if values["source"] != "mae":
         return
     _known(params, "recipes", values["recipe"], f"{where}.recipe")
@@ -229,7 +235,7 @@ def _check_student(params, name):
     where, values = f"students.{name}", params["students"][name]
     init, transfer = values["init"], values["transfer"]
     _only(init, f"{where}.init", init["source"], INIT_OPTIONS)
-    _only(transfer, f"{where}.transfer", transfer["method"], TRANSFER_OPTIONS)
+    check_options(config.build(config.Transfer, transfer, f"{where}.transfer"), where)
     _known(params, "models", values["model"], f"{where}.model")
     _known(params, "recipes", values["recipe"], f"{where}.recipe")
     if "fit" in init:
@@ -243,17 +249,12 @@ def _check_student(params, name):
     for part, option in (("init", init), ("transfer", transfer)):
         if "teacher" in option:
             _known(params, "teachers", option["teacher"], f"{where}.{part}.teacher")
-    if "teacher" in init and "teacher" in transfer and init["teacher"] != transfer["teacher"]:
-        raise UserError(
-            f"{PARAMS}: {where}.transfer.teacher is {transfer['teacher']!r}, must be {init['teacher']!r}"
-            " as in init: a student has one teacher"
-        )
     if "teacher" in init:
         model = params["teachers"][init["teacher"]]["model"]
-        if model != values["model"]:
+        if not _one_body(params, model, values["model"]):
             raise UserError(
                 f"{PARAMS}: {where}.init.teacher is {init['teacher']!r} of model {model!r},"
-                f" must be of model {values['model']!r} to hand on its weights"
+                f" must be of model {values['model']!r}, its classes aside, to hand on its weights"
             )
     if "teacher" in transfer:
         validate_transfer(
@@ -262,6 +263,15 @@ def _check_student(params, name):
             _model(params, params["teachers"][transfer["teacher"]]["model"]),
             where,
         )
+
+
+def _one_body(params, one: str, other: str) -> bool:
+    """Return whether two models differ at most in their classes, so that weights fit both."""
+    return all(
+        value == params["models"][other].get(key)
+        for key, value in params["models"][one].items()
+        if key != "num_classes"
+    )
 
 
 def _check_study(params, name):

@@ -110,14 +110,15 @@ def _study_plan(settings: dict, name: str, studies: list[str], seeds: Sequence[i
     structure = graph.dvc_structure(settings | {"active": studies})["graph"]
     stages = [f"data@{d}" for d in structure["data"]] + [f"teacher@{t}" for t in structure["teachers"]]
     stages += [f"fit@{f}" for f in structure["fits"]] + [f"arm@{a}" for a in structure["arms"]]
+    files = tuple(graph.local_files(settings, studies))
     if not seeds:
         stages += [f"study-{s}" for s in studies]
-        return Plan(name, stages, graph.targets(settings, studies))
+        return Plan(name, stages, graph.targets(settings, studies), inputs=files)
     values = dict(settings["studies"])
     for study in studies:
         values[study] = values[study] | {"seeds": _chosen(study, values[study]["seeds"], seeds)}
     wanted = graph.targets(settings | {"studies": values}, studies)
-    return Plan(name, stages, [t for t in wanted if not t.startswith("results/")])
+    return Plan(name, stages, [t for t in wanted if not t.startswith("results/")], inputs=files)
 
 
 def _chosen(name: str, have: Sequence[int], wanted: Sequence[int]) -> list[int]:

@@ -131,16 +131,18 @@ def student_work(params: dict, dataset: str, name: str) -> Work:
     recipe = config.recipe_of(student, params["recipes"][student.recipe], f"students.{name}")
     transfers, source = student.transfer.method, student.transfer.teacher
     other = model_of(params, params["teachers"][source]["model"]) if source else None
-    layers = student.transfer.layers or 0
+    given = flops.Copying(student.transfer, other) if other else None
+    layers = len(given.layers(model)) if given else 0
     images = images_of(params, dataset)
     held_out = images.val + images.test if images else 0
     one = flops.forward(model, flops.Step(1, train=False))
-    looks = (images.val * recipe.epochs + held_out if images else 0) * one
     if transfers == "copy":
-        assert other is not None
-        looks *= 1 + flops.teacher_maps(other, flops.Step(1, train=False), layers) / one
+        assert given is not None
+        one += flops.teacher_parts(given, model, flops.Step(1, train=False))
+    looks = (images.val * recipe.epochs + held_out if images else 0) * one
     # A frozen teacher's block has no backward pass; the loss on its maps is as much again and more.
-    blocks = model.depth + layers * {"none": 0.0, "copy": 0.3, "distil": 1.0}[transfers]
+    extra = {"none": 0.0, "copy": 0.3, "distil": 1.0, "distil_features": 0.4}[transfers]
+    blocks = model.depth + layers * extra
     batch = min(recipe.batch_size, student.labels)
     parameters = sizes.vit_parameters(model)
     pixels = (images.all if images else 0) * model.in_chans * model.image_size**2

@@ -122,11 +122,11 @@ def note_settings(config, arguments, keys: set[str]) -> None:
     class Noted(dict):
         """A part of the settings that notes the leaves looked up in it."""
 
-        def __init__(self, values: dict, where: str) -> None:
+        def __init__(self, values, where: str = "") -> None:  # asdict() copies it from its pairs
             super().__init__(
                 {
                     k: Noted(v, f"{where}.{k}" if where else k) if isinstance(v, dict) else v
-                    for k, v in values.items()
+                    for k, v in dict(values).items()
                 }
             )
             self.where = where
