@@ -9,7 +9,13 @@ from importlib import metadata
 
 import attnprior
 
-LARGE = {"torch": "torch", "pillow": "PIL", "scikit-learn": "sklearn", "scipy": "scipy", "matplotlib": "matplotlib"}
+LARGE = {
+    "torch": "torch",
+    "pillow": "PIL",
+    "scikit-learn": "sklearn",
+    "scipy": "scipy",
+    "matplotlib": "matplotlib",
+}
 
 
 def versions() -> dict[str, str]:

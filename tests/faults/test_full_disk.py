@@ -95,7 +95,7 @@ def copy_again(project):
     ("folder", "room"),
     [
         ("runs", 40),  # KiB: not even the weights
-        ("runs", 700),  # weights, not all predictions and records
+        ("runs", 560),  # weights, not all predictions and records
         ("logs", 8),  # events
         ("checkpoints", 40),
         (".dvc/cache", 100),
@@ -111,10 +111,9 @@ def test_a_full_disk_is_one_line_and_room_is_enough(project, expected, folder, r
         shutil.rmtree(project.root / folder)
         (project.root / "dvc.lock").unlink()
         used = 0
-    with small(project, folder, f"size={used + room}k") as disk:
+    with small(project, folder, f"size={used + 2000}k") as disk:
         filler = project.root / folder / "filler"
-        if not room:
-            disk.sh(f"cat /dev/zero > {filler}")
+        disk.sh(f"cat /dev/zero > {filler}; truncate -s -{room}K {filler}")
         status, said = disk.run()
         if status == 0:  # only what nobody needs was lost: events
             assert folder == "logs" and "Traceback" not in said, said
@@ -191,7 +190,7 @@ def test_a_job_without_memory_is_one_line_and_the_others_finish(project, expecte
     (line,) = disturb.errors(ended.err)
     assert line.startswith("error: train_student/digits/copy/seed0: ")
     assert "(log: logs/train_student/digits/copy/seed0.log)" in line
-    assert "emory" in line or "killed" in line or "allocate" in line or "mmap" in line, line
+    assert any(word in line for word in ("emory", "killed", "allocate", "mmap", "failed to map")), line
     assert (project.root / "runs/digits/impulse/seed0/metrics.json").exists()
     project.attnprior("run")
     assert study.differing(project, expected) == []

@@ -205,7 +205,7 @@ def teacher_directory(params: dict, teacher: str, dataset: str) -> str:
 
 
 def teacher_source(params: dict, dataset: str, teacher: str, seed: int) -> list[str]:
-    """Return the file that a teacher on its data set is made of: a student's weights or a local one, if any."""
+    """Return the file that a teacher of a data set is made of: a student's weights, a local one, or none."""
     values = params["teachers"][teacher]
     if student := values.get("student"):
         return [f"runs/{dataset}/{student}/seed{seed}/weights.safetensors"]
