@@ -187,6 +187,8 @@ def build(cls: type[T], values: dict, where: str) -> T:
             raise UserError(
                 f"params.yaml: missing key {where}.{key}; see workflow/schemas/params.schema.yaml"
             )
+    if cls is Recipe:
+        check_recipe(values, where)
     made = {
         k: build(NESTED[k], v, f"{where}.{k}") if k in NESTED and isinstance(v, dict) else v
         for k, v in values.items()
@@ -214,5 +216,5 @@ def recipe_of(student: Student, recipe: dict, where: str) -> Recipe:
         UserError: an override names no recipe key, or the result has a key too few or too many.
     """
     values = merged(recipe, student.overrides, f"{where}.overrides")
-    check_recipe(values, f"{where} with recipe {student.recipe}")
-    return build(Recipe, values, where)
+    check_recipe(values, f"{where}.overrides")
+    return build(Recipe, values, f"recipes.{student.recipe}")

@@ -181,7 +181,7 @@ def _merge(base: dict, over: dict, prefix: str, known: dict[str, list[str]], whe
     for key, value in over.items():
         both = isinstance(value, dict) and f"{prefix}{key}." in known
         own = base.get(key) if isinstance(base.get(key), dict) else {}
-        found[key] = _merge(own, value, f"{prefix}{key}.", known, where) if both else value
+        found[key] = _merge(own or {}, value, f"{prefix}{key}.", known, where) if both else value
     return found
 
 

@@ -47,7 +47,7 @@ def test_a_resized_crop_is_torchvisions(interpolation, data):
     y, x = data.draw(st.integers(0, height - h)), data.draw(st.integers(0, width - w))
     images = noise(2, height=height, width=width, seed=data.draw(st.integers(0, 99)))
     window = [torch.tensor([v, o]) for v, o in ((y, 0), (x, 0), (h, height), (w, width))]
-    found = geometry.resized(images, *window, interpolation)
+    found = geometry.resized(images, window, interpolation)
     whole = oracle.resized_crop(images[0], y, x, h, w, [height, width], MODES[interpolation], antialias=True)
     assert (found[0].int() - whole.int()).abs().max() <= 1  # its weights are integers
     assert torch.equal(found[1], images[1])

@@ -6,7 +6,7 @@ import torch
 from attnprior.errors import UserError
 from attnprior.train.engine import Batch, train, training_flops
 from attnprior.train.flops import count_flops
-from attnprior.train.optim import learning_rate
+from attnprior.train.schedule import learning_rate
 from attnprior.train.supervised import Supervised
 from tests.train.small import RECIPE, MemoryCheckpoint, NoCheckpoint, data, network
 

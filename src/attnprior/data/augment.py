@@ -127,8 +127,8 @@ def crop(images: Tensor, settings: Augment, rng: torch.Generator) -> Tensor:
         assert (
             settings.scale is not None and settings.ratio is not None and settings.interpolation is not None
         )
-        drawn = crop_windows(count, *images.shape[2:], settings.scale, settings.ratio, rng)
-        return geometry.resized(images, *(t.to(device) for t in drawn), settings.interpolation)
+        drawn = crop_windows(count, images.shape[2:], settings.scale, settings.ratio, rng)
+        return geometry.resized(images, [t.to(device) for t in drawn], settings.interpolation)
     return images
 
 
@@ -165,10 +165,10 @@ def erase(images: Tensor, settings: Erasing, rng: torch.Generator) -> Tensor:
 
     As torchvision's RandomErasing; timm's "pixel" mode is `value: noise`.
     """
-    count, size, device = len(images), (images.shape[2], images.shape[3]), images.device
+    count, size, device = len(images), images.shape[2:], images.device
     chosen = (torch.rand(count, generator=rng) < settings.probability).nonzero()[:, 0]
-    drawn = erasing_windows(count, *size, settings.scale, settings.ratio, rng)
-    mask = inside(*(t[chosen].to(device) for t in drawn), size)  # b 1 H W
+    drawn = erasing_windows(count, size, settings.scale, settings.ratio, rng)
+    mask = inside([t[chosen].to(device) for t in drawn], size)  # b 1 H W
     shape = (len(chosen), *images.shape[1:])
     new = torch.randn(shape, generator=rng).to(device) if settings.value == "noise" else images.new_zeros(())
     at = chosen.to(device)

@@ -4,6 +4,8 @@ Parameters are tensors (B,) on the images' device. Bytes are those of torchvisio
 PIL's transforms, as each function says.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -25,15 +27,14 @@ def flipped(images: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask[:, None, None, None], images.flip(-1), images)
 
 
-def resized(
-    images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, interpolation: str
-) -> Tensor:
-    """Return the windows (top, left, height, width), in pixels, resized to the images' own size.
+def resized(images: Tensor, window: Sequence[Tensor], interpolation: str) -> Tensor:
+    """Return windows (top, left, height, width; each (B,), in pixels), resized to the images' own size.
 
     As torchvision's `resized_crop` with antialias, and PIL: weights of pixels outside of the window are left
     out and the others normalised; rows, then columns, each rounded to whole values. Their integer weights
     can differ from these by one grey level. interpolation: bilinear or bicubic (a = -0.5).
     """
+    top, left, height, width = window
     rows = _weights(top, height, images.shape[2], interpolation)  # B H H
     columns = _weights(left, width, images.shape[3], interpolation)  # B W W
     found = (images.float() @ columns.transpose(1, 2)[:, None]).round_().clamp_(0, 255)
@@ -104,8 +105,8 @@ def affine_smooth(images: Tensor, matrix: Tensor, interpolation: str, fill: Tens
         first, second = (_line(pixel(row, 0), pixel(row, 1), dx) for row in (0, 1))
         found = _line(first, second, dy)
     else:
-        rows = [_curve(*(pixel(row, column) for column in (-1, 0, 1, 2)), dx) for row in (-1, 0, 1, 2)]
-        found = _curve(*rows, dy)
+        rows = [_curve([pixel(row, column) for column in (-1, 0, 1, 2)], dx) for row in (-1, 0, 1, 2)]
+        found = _curve(rows, dy)
     found = torch.where(inside[:, None], found.clamp_(0, 255), fill.double()[None, :, None, None])
     return found.to(torch.uint8)
 
@@ -114,7 +115,8 @@ def _line(a: Tensor, b: Tensor, d: Tensor) -> Tensor:
     return a + (b - a) * d
 
 
-def _curve(v1: Tensor, v2: Tensor, v3: Tensor, v4: Tensor, d: Tensor) -> Tensor:
+def _curve(values: list[Tensor], d: Tensor) -> Tensor:
     """PIL's cubic (a = -1) through four values at distance d from the second."""
+    v1, v2, v3, v4 = values
     p3, p4 = 2 * (v1 - v2) + v3 - v4, -v1 + v2 - v3 + v4
     return v2 + d * ((-v1 + v3) + d * (p3 + d * p4))

@@ -34,7 +34,7 @@ def mixed(
     area = (height * width).double() / (size[0] * size[1])
     share = torch.where(cut, 1 - area, share).float().to(images.device)
     cut = cut.to(images.device)
-    mask = inside(*(t.to(images.device) for t in (top, left, height, width)), size)  # B 1 H W
+    mask = inside([t.to(images.device) for t in (top, left, height, width)], size)  # B 1 H W
     own = torch.where(cut[:, None, None, None], (~mask).float(), share[:, None, None, None])
     one_hot = F.one_hot(labels, classes).to(images.dtype)
     share = share[:, None].to(images.dtype)

@@ -1,6 +1,7 @@
 """Random windows of images: what a resized crop keeps and what random erasing covers."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ TRIES = 10  # as torchvision: then the crop takes the middle and the erasing not
 
 
 def crop_windows(
-    count: int, height: int, width: int, scale: tuple[float, ...], ratio: tuple[float, ...], rng
+    count: int, size: Sequence[int], scale: Sequence[float], ratio: Sequence[float], rng: torch.Generator
 ) -> tuple[Tensor, ...]:
     """Return top, left, height, width (count,) of windows of random area and aspect ratio (width / height).
 
@@ -17,6 +18,7 @@ def crop_windows(
     RandomResizedCrop: the first of ten draws that fits, else the largest window in the middle of a
     permitted ratio.
     """
+    height, width = size
     area, aspect = _shapes(count, height * width, scale, ratio, rng)
     w, h = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
     found, (h, w) = _first((w > 0) & (w <= width) & (h > 0) & (h <= height), h, w)
@@ -30,12 +32,13 @@ def crop_windows(
 
 
 def erasing_windows(
-    count: int, height: int, width: int, scale: tuple[float, ...], ratio: tuple[float, ...], rng
+    count: int, size: Sequence[int], scale: Sequence[float], ratio: Sequence[float], rng: torch.Generator
 ) -> tuple[Tensor, ...]:
     """Return top, left, height, width (count,) of what is erased; the ratio is height / width.
 
     As torchvision's RandomErasing: the first of ten draws smaller than the image, else an empty window.
     """
+    height, width = size
     area, aspect = _shapes(count, height * width, scale, ratio, rng)
     h, w = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
     found, (h, w) = _first((h < height) & (w < width), h, w)
@@ -44,11 +47,11 @@ def erasing_windows(
     return top.long(), left.long(), h.long(), w.long()
 
 
-def inside(top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return the mask (B, 1, H, W) of the windows (B,) in images of `size`."""
+def inside(window: Sequence[Tensor], size: Sequence[int]) -> Tensor:
+    """Return the mask (B, 1, H, W) of windows (top, left, height, width; each (B,)) in images of `size`."""
+    top, left, height, width = (t[:, None, None] for t in window)
     rows = torch.arange(size[0], device=top.device)[None, :, None]
     columns = torch.arange(size[1], device=top.device)[None, None]
-    top, left, height, width = (t[:, None, None] for t in (top, left, height, width))
     mask = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)
     return mask[:, None]
 

@@ -42,10 +42,12 @@ def work(job: Job) -> dict:
     device = job.start_torch()
 
     from attnprior.train.checkpoint import Checkpoint
+    from attnprior.train.schedule import describe
     from attnprior.train.students import build_network, load_network, predictions, train_network
 
     with job.resume(Checkpoint) as checkpoint:
         network = build_network(student, model, recipe, seed, job.args.teacher, job.args.fit, name).to(device)
+        job.say(describe(recipe, len(chosen)))
         begin, done = time.perf_counter(), checkpoint.epoch
         rows, flops = train_network(network, data, chosen, student, recipe, seed, checkpoint, job.row)
         seen = len(chosen) * (len(rows) - done)
