@@ -131,7 +131,7 @@ def fetch(settings=DATASET):
     return ["--dataset", "digits", *files, *common("fetch_dataset", "digits", {"datasets.digits": settings})]
 
 
-def teacher(name="mae", seed=0, model=MODEL, recipe=RECIPE):
+def teacher(name="mae", seed=0, model=MODEL, recipe=PRETRAINING):
     folder = f"teachers/digits/{name}/seed{seed}"
     params = {f"teachers.{name}": TEACHERS[name], "models.m": model, "compute": COMPUTE}
     if "recipe" in TEACHERS[name]:

@@ -101,7 +101,7 @@ class Optimizer:
         torch._fused_sgd_(
             [p for _, p in members],
             [p.grad for _, p in members if p.grad is not None],
-            [self._state[n]["momentum"] for n, _ in members],
+            [self._state[n]["momentum"] for n, _ in members if self._recipe.momentum],
             weight_decay=weight_decay,
             momentum=self._recipe.momentum,
             lr=lr,
