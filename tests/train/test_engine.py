@@ -106,9 +106,8 @@ def test_gradients_of_accumulated_batches_make_the_step_of_one_big_batch(tmp_pat
             def batch(self, *at):
                 return images.batch(*at).double()  # noqa: B023
 
-        rows = train(
-            net.student, Supervised(net, recipe, 0), Doubles(), labels, recipe, 0, NoCheckpoint(tmp_path)
-        )
+        objective, checkpoint = Supervised(net, recipe, 0), NoCheckpoint(tmp_path)
+        rows = train(net.student, objective, Doubles(), labels, recipe, 0, checkpoint)
         found[name] = net.student, rows
     for a, b in (("one", "parts"), ("many", "big")):
         for p, q in zip(found[a][0].parameters(), found[b][0].parameters(), strict=True):
@@ -136,19 +135,10 @@ def test_the_mean_of_the_weights_is_evaluated_kept_and_does_not_change_the_train
     for number, weights in enumerate(steps[1:], 1):
         mean = [0.8 * m + 0.2 * w for m, w in zip(mean, weights, strict=True)]
         expected += [mean] if number % 3 == 0 else []
-    net = network()
-    train(
-        net.student,
-        Supervised(net, recipe, 0),
-        *data(),
-        recipe,
-        0,
-        NoCheckpoint(tmp_path),
-        evaluate=note(net),
-    )
-    for found, wanted in zip(
-        [*trace, list(net.student.parameters())], [*expected, expected[-1]], strict=True
-    ):
+    net, checkpoint = network(), NoCheckpoint(tmp_path)
+    train(net.student, Supervised(net, recipe, 0), *data(), recipe, 0, checkpoint, evaluate=note(net))
+    trace.append(list(net.student.parameters()))
+    for found, wanted in zip(trace, [*expected, expected[-1]], strict=True):
         for p, q in zip(found, wanted, strict=True):
             torch.testing.assert_close(p.detach(), q, rtol=1e-5, atol=1e-6)
 
