@@ -55,7 +55,7 @@ def test_another_optimizer_or_crop_drops_the_keys_of_the_former():
         ({"momentum": 0.9}, ["students.s.overrides.momentum is not used here", "sgd or lars"]),
         (
             {"augment": {"crop": "resized"}},
-            ["missing key students.s.overrides.augment.scale", "crop resized"],
+            ["missing key students.s.overrides.augment.scale", "resized"],
         ),
         ({"augment": {"crop": "none", "padding": 1}}, ["students.s.overrides.augment.padding is not used"]),
         ({"optimizer": "lars", "momentum": 0.9}, ["missing key students.s.overrides.trust"]),

@@ -206,7 +206,7 @@ def test_randaugment_comes_before_or_after_the_crop(before):
 def test_each_operation_of_randaugment_is_torchvisions(name, sign, magnitude):
     magnitudes, signed = transforms.RandAugment(2, magnitude)._augmentation_space(31, (16, 16))[name]
     value = magnitudes[magnitude].item() if magnitudes.ndim else 0.0
-    value = value * sign if signed else value
+    value = value * sign if signed else value / 255 if name == "Solarize" else value  # v2: of 1
     signs = torch.full((4,), sign, dtype=torch.float64)
     ours = randaugment.torchvision_value(name, magnitude, signs, (16, 16))
     found = randaugment.apply(name, rgb(4), ours, RANDAUGMENT, [0.5] * 3)
