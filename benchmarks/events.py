@@ -38,6 +38,7 @@ def training_events(folder: Path) -> tuple[list[tuple[str, int]], int]:
 
     settings = params.load(ROOT)
     settings["recipes"]["student"] |= {"epochs": EPOCHS, "warmup_epochs": 0}
+    del settings["recipes"]["student"]["warmup_lr"]
     os.chdir(folder)
     common = ["--threads", "1", "--dataset", "digits"]
     data = ["--output", "digits.safetensors", "--run-json", "data.json", "--events", "data.jsonl"]
