@@ -46,7 +46,7 @@ def training_events(folder: Path) -> tuple[list[tuple[str, int]], int]:
     assert fetch_dataset.main([*common, *data, "--params", one]) == 0
 
     steps, events = [0], []
-    step, append = optim.AdamW.step, EventLog._append
+    step, append = optim.Optimizer.step, EventLog._append
 
     def counted_step(self, *args, **kwargs):
         steps[0] += 1
@@ -56,7 +56,7 @@ def training_events(folder: Path) -> tuple[list[tuple[str, int]], int]:
         events.append((event["event"], steps[0]))
         append(self, event)
 
-    optim.AdamW.step, EventLog._append = counted_step, counted_append
+    optim.Optimizer.step, EventLog._append = counted_step, counted_append
     outputs = [
         f"--{n}={n}" for n in ("weights", "history", "predictions", "checkpoint", "run-json", "events")
     ]
