@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from attnprior.errors import UserError, nearest
+from attnprior.recipe_keys import check_recipe, merged
+from attnprior.recipes import Augment, ColorJitter, Erasing, RandAugment, Recipe
 
 T = TypeVar("T")
 
@@ -75,21 +77,6 @@ class Model:
     @property
     def head_dim(self) -> int:
         return self.embed_dim // self.num_heads
-
-
-@dataclass(frozen=True)
-class Recipe:
-    epochs: int
-    batch_size: int
-    lr: float  # peak
-    min_lr: float  # at the last step
-    warmup_epochs: float
-    betas: tuple[float, float]
-    weight_decay: float  # not applied to one-dimensional parameters, tokens and position codes
-    grad_clip: float  # largest gradient norm; 0 means no clipping
-    label_smoothing: float
-    drop_path: float
-    shift: int  # random translation in pixels, zero filled
 
 
 @dataclass(frozen=True)
@@ -195,7 +182,17 @@ class Study:
     panels: dict[str, Panel]
 
 
-NESTED = {"resize": Resize, "probe": Probe, "decoder": Decoder, "init": Init, "transfer": Transfer}
+NESTED: dict[str, type] = {
+    "resize": Resize,
+    "probe": Probe,
+    "decoder": Decoder,
+    "init": Init,
+    "transfer": Transfer,
+    "augment": Augment,
+    "randaugment": RandAugment,
+    "color_jitter": ColorJitter,
+    "erasing": Erasing,
+}
 
 
 def build(cls: type[T], values: dict, where: str) -> T:
@@ -216,12 +213,14 @@ def build(cls: type[T], values: dict, where: str) -> T:
             raise UserError(
                 f"params.yaml: missing key {where}.{key}; see workflow/schemas/params.schema.yaml"
             )
+    if cls is Recipe:
+        check_recipe(values, where)
     made = {
         k: build(NESTED[k], v, f"{where}.{k}") if k in NESTED and isinstance(v, dict) else v
         for k, v in values.items()
     }
-    if cls is Recipe:
-        made["betas"] = tuple(made["betas"])
+    if cls in (Recipe, Augment, Erasing):  # pairs of numbers
+        made = {k: tuple(v) if isinstance(v, list) else v for k, v in made.items()}
     return cls(**made)
 
 
@@ -237,15 +236,11 @@ def build_study(values: dict, where: str) -> Study:
 
 
 def recipe_of(student: Student, recipe: dict, where: str) -> Recipe:
-    """Return a student's recipe with its overrides applied.
+    """Return a student's recipe with its overrides applied, key by key in nested mappings, too.
 
     Raises:
-        UserError: an override names no recipe key.
+        UserError: an override names no recipe key, or the result has a key too few or too many.
     """
-    for key in student.overrides:
-        if key not in recipe:
-            raise UserError(
-                f"params.yaml: unknown key {where}.overrides.{key}{nearest(key, recipe)};"
-                f" allowed: {', '.join(recipe)}"
-            )
-    return build(Recipe, {**recipe, **student.overrides}, where)
+    values = merged(recipe, student.overrides, f"{where}.overrides")
+    check_recipe(values, f"{where}.overrides")
+    return build(Recipe, values, f"recipes.{student.recipe}")

@@ -74,6 +74,7 @@ def settings(shipped: dict, count: int) -> dict:
     }
     data = {"source": "sklearn_digits", "train": None, "val": 97, "test": 500}
     mae = {**shipped["recipes"]["mae"], "epochs": 2, "warmup_epochs": 0}
+    del mae["warmup_lr"]
     return {
         "active": ["large"],
         "compute": shipped["compute"],

@@ -24,19 +24,39 @@ MODEL = {
     "pool": "mean",
     "weight_init": "torch",
 }
+AUGMENT = {
+    "crop": "padded",
+    "padding": 1,
+    "flip": 0.0,
+    "randaugment": None,
+    "color_jitter": None,
+    "erasing": None,
+    "mixup": 0.0,
+    "cutmix": 0.0,
+}
 RECIPE = {
-    "epochs": 3,
-    "batch_size": 32,
+    "optimizer": "adamw",
+    "betas": [0.9, 0.999],
+    "eps": 1e-8,
+    "weight_decay": 0.05,
+    "decay": "matrices",
     "lr": 0.002,
+    "schedule": "cosine",
+    "per": "step",
     "min_lr": 0.0,
     "warmup_epochs": 1,
-    "betas": [0.9, 0.999],
-    "weight_decay": 0.05,
+    "warmup_lr": 0.0,
+    "epochs": 3,
+    "batch_size": 32,
+    "accumulate": 1,
+    "layer_decay": 1.0,
+    "ema": 0.0,
     "grad_clip": 0.0,
     "label_smoothing": 0.0,
     "drop_path": 0.1,
-    "shift": 1,
+    "augment": AUGMENT,
 }
+PRETRAINING = {**RECIPE, "drop_path": 0.0}
 DATASET = {"source": "sklearn_digits", "train": None, "val": 97, "test": 500, "split_seed": 0}
 PROBE = {"labels": 50, "weight_decay": 0.01, "steps": 20}
 DECODER = {"embed_dim": 8, "depth": 1, "num_heads": 2, "mlp_ratio": 2.0}
@@ -127,7 +147,7 @@ def fetch(settings=DATASET):
     return ["--dataset", "digits", *files, *common("fetch_dataset", "digits", {"datasets.digits": settings})]
 
 
-def teacher(name="mae", seed=0, model=MODEL, recipe=RECIPE, source=None, **changes):
+def teacher(name="mae", seed=0, model=MODEL, recipe=PRETRAINING, source=None, **changes):
     folder = f"teachers/digits/{name}/seed{seed}"
     params = {f"teachers.{name}": TEACHERS[name] | changes, "models.m": model, "compute": COMPUTE}
     if "recipe" in TEACHERS[name]:

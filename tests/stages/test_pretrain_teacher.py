@@ -99,10 +99,7 @@ def test_too_many_probe_labels_name_the_key(project, capsys, monkeypatch):
 
 def test_a_diverging_training_says_where_and_what_to_do(project, capsys):
     (project / "teachers").unlink()
-    assert (
-        pretrain_teacher.main(commands.teacher(recipe={**commands.RECIPE, "lr": 1e30, "warmup_epochs": 0}))
-        == 1
-    )
+    assert pretrain_teacher.main(commands.teacher(recipe={**commands.PRETRAINING, "lr": 1e30})) == 1
     error = capsys.readouterr().err
     assert (
         "training diverged at step" in error and "lower the recipe's lr" in error and error.count("\n") == 1

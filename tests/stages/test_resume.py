@@ -71,7 +71,7 @@ def test_a_distilling_student_killed_twice_ends_with_the_same_bytes(project):
 
 def test_a_teacher_killed_in_training_ends_with_the_same_bytes(project):
     (project / "teachers").unlink()
-    recipe = {**commands.RECIPE, "epochs": 12}
+    recipe = {**commands.PRETRAINING, "epochs": 12}
     moment = f"epoch {random.SystemRandom().randrange(2, 10)}:"
     check(
         project,

@@ -4,25 +4,44 @@ from dataclasses import replace
 
 import torch
 
-from attnprior.config import Recipe, Transfer
+from attnprior.config import Augment, Recipe, Transfer
 from attnprior.data.augment import Shifted
 from attnprior.models.mae import encoder_config
 from attnprior.models.vit import build_vit
 from attnprior.train.supervised import Network
 from tests.oracle import MODEL
 
+AUGMENT = Augment(
+    crop="padded",
+    padding=1,
+    flip=0.0,
+    randaugment=None,
+    color_jitter=None,
+    erasing=None,
+    mixup=0.0,
+    cutmix=0.0,
+)
 RECIPE = Recipe(
-    epochs=3,
-    batch_size=8,
+    optimizer="adamw",
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=0.05,
+    decay="matrices",
     lr=0.01,
+    schedule="cosine",
+    per="step",
     min_lr=0.0,
     warmup_epochs=1,
-    betas=(0.9, 0.999),
-    weight_decay=0.05,
+    warmup_lr=0.0,
+    epochs=3,
+    batch_size=8,
+    accumulate=1,
+    layer_decay=1.0,
+    ema=0.0,
     grad_clip=0.0,
     label_smoothing=0.0,
     drop_path=0.0,
-    shift=1,
+    augment=AUGMENT,
 )
 TINY = replace(MODEL, patch_norm=False, embed_dim=16, depth=2, num_heads=2, num_classes=3)
 

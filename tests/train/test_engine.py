@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from attnprior.errors import UserError
+from attnprior.train.ema import Average
 from attnprior.train.engine import Batch, train, training_flops
 from attnprior.train.flops import count_flops
-from attnprior.train.optim import learning_rate
+from attnprior.train.schedule import learning_rate
 from attnprior.train.supervised import Supervised
-from tests.train.small import RECIPE, MemoryCheckpoint, NoCheckpoint, data, network
+from tests.train.small import AUGMENT, RECIPE, MemoryCheckpoint, NoCheckpoint, data, network
 
 
 def run(path, recipe=RECIPE, seed=0, checkpoint=None, **more):
@@ -40,7 +41,7 @@ def test_rows_count_epochs_and_steps_and_hold_the_last_rate(tmp_path):
 
 
 def test_training_learns_and_is_a_function_of_its_seed(tmp_path):
-    recipe = replace(RECIPE, epochs=12, shift=0)
+    recipe = replace(RECIPE, epochs=12, augment=replace(AUGMENT, crop="none", padding=None))
     first, rows = run(tmp_path, recipe)
     torch.rand(5)  # the global random state does not matter
     second, again = run(tmp_path, recipe)
@@ -82,6 +83,84 @@ def test_a_run_resumed_after_any_epoch_ends_as_the_undisturbed_one(tmp_path, epo
     expected, rows = run(tmp_path, recipe, checkpoint=straight)
     resumed = NoCheckpoint(tmp_path)
     resumed.state = straight.saves[epoch - 1]
+    found, again = run(tmp_path, recipe, checkpoint=resumed)
+    assert same(expected, found) and rows == again
+
+
+def test_gradients_of_accumulated_batches_make_the_step_of_one_big_batch(tmp_path):
+    still = replace(AUGMENT, crop="none", padding=None)
+    one = replace(RECIPE, batch_size=8, augment=still)  # 8, 8 and 4 images a step
+    many = replace(one, batch_size=3, accumulate=3)  # 3 + 3 + 3, ..., 2: other sizes, the same images
+    parts = replace(one, batch_size=4, accumulate=2)
+    big = replace(one, batch_size=9)
+    found = {}
+    for name, recipe in {"one": one, "parts": parts, "many": many, "big": big}.items():
+        net = network()
+        net.student.double()
+        images, labels = data(shift=0)
+
+        class Doubles:
+            def __len__(self):
+                return len(images)  # noqa: B023
+
+            def batch(self, *at):
+                return images.batch(*at).double()  # noqa: B023
+
+        objective, checkpoint = Supervised(net, recipe, 0), NoCheckpoint(tmp_path)
+        rows = train(net.student, objective, Doubles(), labels, recipe, 0, checkpoint)
+        found[name] = net.student, rows
+    for a, b in (("one", "parts"), ("many", "big")):
+        for p, q in zip(found[a][0].parameters(), found[b][0].parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-11)
+        assert [r["step"] for r in found[a][1]] == [r["step"] for r in found[b][1]] == [3, 6, 9]
+        assert [r["loss"] for r in found[a][1]] == pytest.approx([r["loss"] for r in found[b][1]])
+
+
+def test_the_mean_of_the_weights_is_evaluated_kept_and_does_not_change_the_training(tmp_path):
+    plain, recipe = network(), replace(RECIPE, ema=0.8)
+    trace = []
+
+    def note(net):
+        return lambda: trace.append([p.detach().clone() for p in net.student.parameters()]) or {}
+
+    steps = []
+
+    def objective(batch):
+        steps.append([p.detach().clone() for p in plain.student.parameters()])
+        return Supervised(plain, RECIPE, 0)(batch)
+
+    train(plain.student, objective, *data(), RECIPE, 0, NoCheckpoint(tmp_path))
+    steps.append([p.detach() for p in plain.student.parameters()])
+    mean, expected = steps[0], []
+    for number, weights in enumerate(steps[1:], 1):
+        mean = [0.8 * m + 0.2 * w for m, w in zip(mean, weights, strict=True)]
+        expected += [mean] if number % 3 == 0 else []
+    net, checkpoint = network(), NoCheckpoint(tmp_path)
+    train(net.student, Supervised(net, recipe, 0), *data(), recipe, 0, checkpoint, evaluate=note(net))
+    trace.append(list(net.student.parameters()))
+    for found, wanted in zip(trace, [*expected, expected[-1]], strict=True):
+        for p, q in zip(found, wanted, strict=True):
+            torch.testing.assert_close(p.detach(), q, rtol=1e-5, atol=1e-6)
+
+
+def test_the_mean_takes_whole_numbers_over_and_follows_buffers():
+    norm = torch.nn.BatchNorm1d(2)
+    average = Average(norm, 0.9)
+    norm(torch.randn(8, 2, generator=torch.Generator().manual_seed(0)))
+    average.update()
+    assert average.state_dict()["num_batches_tracked"] == 1
+    torch.testing.assert_close(average.state_dict()["running_mean"], 0.1 * norm.running_mean)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_resumed_training_with_all_that_has_a_state_ends_with_the_same_bytes(tmp_path, epoch):
+    augment = replace(AUGMENT, flip=0.5, mixup=0.8, cutmix=1.0, mix_probability=0.7, mix_switch=0.5)
+    changes = {"optimizer": "lars", "momentum": 0.9, "trust": 0.01, "accumulate": 2, "batch_size": 4}
+    recipe = replace(RECIPE, ema=0.9, augment=augment, grad_clip=1.0, **changes)
+    checkpoint = MemoryCheckpoint(tmp_path)
+    expected, rows = run(tmp_path, recipe, checkpoint=checkpoint)
+    resumed = NoCheckpoint(tmp_path)
+    resumed.state = checkpoint.saves[epoch - 1]
     found, again = run(tmp_path, recipe, checkpoint=resumed)
     assert same(expected, found) and rows == again
 

@@ -26,8 +26,10 @@ SHIPPED = (
 
 def small(params: dict) -> dict:
     """Return the shipped settings with 3 students, 2 seeds and few epochs."""
-    params["recipes"]["mae"].update(epochs=2, warmup_epochs=0)
-    params["recipes"]["student"].update(epochs=2, warmup_epochs=0)
+    params["recipes"] = {name: params["recipes"][name] for name in ("mae", "student")}
+    for recipe in params["recipes"].values():
+        recipe.update(epochs=2, warmup_epochs=0)
+        del recipe["warmup_lr"]
     params["fits"]["impulse3"].update(steps=200)
     study = params["studies"]["digits"]
     study["seeds"] = [0, 1]
@@ -59,7 +61,7 @@ def every_kind(params: dict) -> dict:
         "model": "spare",
         "init": {"source": "impulse", "fit": "spare"},
         "recipe": "spare",
-        "overrides": {"shift": 0},
+        "overrides": {"augment": {"padding": 2}},
     }
     params["datasets"]["spare"] = {**params["datasets"]["digits"], "split_seed": 1}
     arms = {"baseline": "random", "arms": ["random", "spare"], "controls": []}

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import json
 
+import hypothesis
 import pytest
 import yaml
 from hypothesis import given
@@ -143,6 +144,58 @@ def test_the_shipped_settings_are_valid():
             30,
             ["teachers.mae_model_i.decoder.num_heads: 4", "embed_dim 30"],
         ),
+        (
+            "recipes.student.momentum",
+            0.9,
+            ["recipes.student.momentum is not used here", "sgd or lars"],
+        ),
+        ("recipes.student.optimizer", "sgd", ["recipes.student.betas is not used here", "adamw or adam"]),
+        (
+            "recipes.student.optimizer",
+            "adagrad",
+            ["optimizer is 'adagrad'", "adamw, adam, sgd"],
+        ),
+        (
+            "recipes.student.augment.crop",
+            "resized",
+            ["recipes.student.augment.padding is not used"],
+        ),
+        ("recipes.student.augment.crop", "none", ["recipes.student.augment.padding is not used"]),
+        ("recipes.student.augment.padding", 0, ["recipes.student.augment.padding is 0", "at least 1"]),
+        ("recipes.student.augment.shift", 1, ["unknown key recipes.student.augment.shift", "allowed:"]),
+        (
+            "recipes.student.augment.mixup",
+            0.8,
+            ["missing key recipes.student.augment.mix_probability"],
+        ),
+        ("recipes.student.warmup_epochs", 0, ["recipes.student.warmup_lr is not used here", "warmup_epochs"]),
+        ("recipes.student.warmup_epochs", 41, ["recipes.student.warmup_epochs is 41", "at most epochs, 40"]),
+        ("recipes.student.min_lr", 1, ["recipes.student.min_lr is 1", "at most lr, 0.002"]),
+        ("recipes.student.weight_decay", 0.0, ["recipes.student.decay is not used here", "weight_decay"]),
+        (
+            "recipes.simple_vit_code.augment.scale",
+            [1.0, 0.5],
+            ["recipes.simple_vit_code.augment.scale is [1.0, 0.5]", "[smallest, largest]"],
+        ),
+        (
+            "recipes.simple_vit_code.augment.randaugment.magnitude",
+            14.5,
+            ["augment.randaugment.magnitude is 14.5", "whole number from 0 to 30"],
+        ),
+        (
+            "recipes.simple_vit_code.augment.randaugment.style",
+            "timm",
+            ["missing key recipes.simple_vit_code.augment.randaugment.std", "style timm"],
+        ),
+        ("recipes.mae.drop_path", 0.1, ["recipes.mae.drop_path is 0.1", "pre-training", "set it to 0"]),
+        ("recipes.mae.label_smoothing", 0.1, ["recipes.mae.label_smoothing is 0.1", "pre-training"]),
+        (
+            "students.copy.overrides.augment",
+            {"pading": 2},
+            ["students.copy.overrides.augment.pading", "'padding'"],
+        ),
+        ("students.copy.overrides.momentum", 0.9, ["students.copy.overrides.momentum is not used", "sgd"]),
+        ("students.copy.overrides.optimizer", "sgd", ["missing key students.copy.overrides.momentum"]),
         ("students.copy.permute_labels", 1, ["students.copy.permute_labels is 1", "boolean"]),
         (
             "students.copy.labels",
@@ -172,6 +225,9 @@ def test_wrong_value_is_named_with_what_is_allowed(key, value, parts):
     [
         "compute",
         "recipes.mae.lr",
+        "recipes.mae.augment.flip",
+        "recipes.mae.warmup_lr",
+        "recipes.mae.decay",
         "students.copy.transfer.layers",
         "fits.impulse3.steps",
         "students.copy_50.permute_labels",
@@ -244,6 +300,7 @@ _leaves(shipped())
 
 
 @given(st.sampled_from(LEAVES), values)
+@hypothesis.settings(deadline=None)
 def test_any_value_at_any_key_is_accepted_or_refused_in_one_line(path, value):
     params = copy.deepcopy(shipped())
     node = params

@@ -9,6 +9,7 @@ from attnprior.data import datasets
 from attnprior.errors import UserError
 from attnprior.files import read_header, save_tensors, write_json
 from attnprior.models.checks import validate_model, validate_teacher
+from attnprior.recipe_keys import check_pretraining
 from attnprior.stages.job import Job, Stage, run_stage
 from attnprior.train.history import write_history
 
@@ -40,6 +41,7 @@ def work(job: Job) -> dict:
         f"teachers.{name}.probe.labels",
     )
     if teacher.recipe is not None:
+        check_pretraining(job.section(f"recipes.{teacher.recipe}"), f"recipes.{teacher.recipe}")
         job.total = job.settings(Recipe, "recipes", teacher.recipe).epochs
         job.images = int((data.split == datasets.TRAIN).sum())
     device = job.start_torch()
@@ -122,20 +124,22 @@ def flops_behind(job: Job, teacher: Teacher) -> float:
 
 def pretrain(job: Job, teacher: Teacher, model: Model, data, device, checkpoint):
     """Return the trained masked autoencoder, its history and the operations that its training takes."""
-    from attnprior.data.augment import Shifted
+    from attnprior.data.augment import training_images
     from attnprior.data.loader import part
     from attnprior.models.mae import build_mae
     from attnprior.train.engine import train, training_flops
     from attnprior.train.pretrain import Pretraining
+    from attnprior.train.schedule import describe
 
     assert teacher.recipe is not None and teacher.decoder is not None
     assert teacher.mask_ratio is not None and teacher.norm_pix_loss is not None
     recipe, seed = job.settings(Recipe, "recipes", teacher.recipe), job.wildcards["seed"]
     mae = build_mae(model, teacher.decoder, teacher.mask_ratio, teacher.norm_pix_loss, seed).to(device)
     images, labels, _ = part(data, datasets.TRAIN, device)
-    shifted = Shifted(images, data.mean, data.std, recipe.shift)
+    shifted = training_images(images, data.mean, data.std, recipe.augment)
     objective = Pretraining(mae, seed)
     flops = training_flops(objective, shifted, labels, recipe, seed)
+    job.say(describe(recipe, len(images)))
     begin, done = time.perf_counter(), checkpoint.epoch
     rows = train(mae, objective, shifted, labels, recipe, seed, checkpoint, on_row=job.row)
     job.images_per_second = round(len(images) * (len(rows) - done) / (time.perf_counter() - begin), 1)

@@ -42,11 +42,13 @@ def work(job: Job) -> dict:
     device = job.start_torch()
 
     from attnprior.train.checkpoint import Checkpoint
+    from attnprior.train.schedule import describe
     from attnprior.train.students import build_network, load_network, predictions, train_network
 
     with job.resume(Checkpoint) as checkpoint:
         sources = job.args.init_teacher, job.args.teacher, job.args.fit
         network = build_network(student, model, recipe, seed, *sources, name).to(device)
+        job.say(describe(recipe, len(chosen)))
         begin, done = time.perf_counter(), checkpoint.epoch
         rows, flops = train_network(network, data, chosen, student, recipe, seed, checkpoint, job.row)
         seen = len(chosen) * (len(rows) - done)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from attnprior.config import Recipe
-from attnprior.data.augment import Shifted
+from attnprior.data.augment import Images
 from attnprior.data.loader import batches, steps_per_epoch
 from attnprior.errors import UserError
 from attnprior.train.checkpoint import Checkpoint
+from attnprior.train.ema import Average
 from attnprior.train.flops import count_flops
-from attnprior.train.optim import AdamW, learning_rate
+from attnprior.train.optim import Optimizer
+from attnprior.train.schedule import rate
 
 CHECK_EVERY = 20  # steps between two looks at a CUDA device, which each wait for it
 
@@ -24,7 +27,7 @@ class Batch:
     images: Tensor  # B C H W, augmented and normalised
     labels: Tensor  # B
     epoch: int
-    step: int  # within the epoch
+    step: int  # number of the batch within the epoch
 
 
 class Objective(Protocol):
@@ -36,7 +39,7 @@ class Objective(Protocol):
 def train(
     model: nn.Module,
     objective: Objective,
-    images: Shifted,
+    images: Images,
     labels: Tensor,
     recipe: Recipe,
     seed: int,
@@ -48,31 +51,42 @@ def train(
     """Train `model` in place and return the history, one row per epoch.
 
     A row has epoch (from 1), step (optimizer steps so far), lr (of the last step), the image-weighted
-    means of what `objective` returns, and what `evaluate` returns after the epoch. The state goes to
-    `checkpoint` at the end of an epoch when it is due, and comes from there if an earlier attempt left
-    one; every draw is a function of (seed, epoch, step), so both give the same bytes.
+    means of what `objective` returns, and what `evaluate` returns after the epoch. A step takes the
+    gradient of `accumulate` batches, averaged over their images. With `ema` it is the running mean of the
+    weights that is evaluated and left in `model`. The state goes to `checkpoint` at the end of an epoch
+    when it is due, and comes from there if an earlier attempt left one; every draw is a function of
+    (seed, epoch, batch), so both give the same bytes.
 
     Raises:
         UserError: the loss or a gradient is not finite; parameters are as before that step.
     """
-    optimizer = AdamW(model.named_parameters(), recipe)
+    optimizer = Optimizer(model.named_parameters(), recipe)
+    average = Average(model, recipe.ema) if recipe.ema > 0 else None
     rows: list[dict[str, Any]] = []
     if checkpoint.state is not None:
         model.load_state_dict(checkpoint.state["model"])
         optimizer.load_state_dict(checkpoint.state["optimizer"])
+        if average is not None:
+            average.load_state_dict(checkpoint.state["ema"])
         rows = checkpoint.state["rows"]
         checkpoint.state = None
     guard = Guard(model, optimizer, objective, checkpoint)
-    per_epoch = steps_per_epoch(len(images), recipe.batch_size)
+    per_epoch = steps_per_epoch(len(images), recipe.batch_size * recipe.accumulate)
     lr = 0.0
     for epoch in range(len(rows), recipe.epochs):
         model.train()
         total: Tensor | float = 0.0
-        for step, index in enumerate(batches(len(images), recipe.batch_size, seed, epoch, labels.device)):
-            batch = Batch(images.batch(index, seed, epoch, step), labels[index], epoch, step)
-            lr = learning_rate(recipe, epoch + step / per_epoch)
-            values = objective(batch)
-            values["loss"].backward()
+        parts = batches(len(images), recipe.batch_size, seed, epoch, labels.device)
+        for step in range(per_epoch):
+            first = step * recipe.accumulate
+            group = parts[first : first + recipe.accumulate]
+            lr = rate(recipe, epoch, step, per_epoch)
+            for number, index in enumerate(group, first):
+                batch = Batch(images.batch(index, seed, epoch, number), labels[index], epoch, number)
+                values = objective(batch)
+                share = len(index) / sum(len(i) for i in group)
+                (values["loss"] if len(group) == 1 else values["loss"] * share).backward()
+                total = total + torch.stack([v.detach() for v in values.values()]) * len(index)
             norm = optimizer.gradient_norm()
             skip = guard.look(
                 batch, values["loss"], norm, epoch * per_epoch + step, lr, step == per_epoch - 1
@@ -81,7 +95,8 @@ def train(
                 optimizer.scale_gradients(torch.clamp(recipe.grad_clip / (norm + 1e-6), max=1.0))
             optimizer.step(lr, skip)
             optimizer.zero_grad()
-            total = total + torch.stack([v.detach() for v in values.values()]) * len(index)
+            if average is not None:
+                average.update()
         means = (total / len(images)).tolist()  # type: ignore[union-attr]
         row = {
             "epoch": epoch + 1,
@@ -91,14 +106,16 @@ def train(
         }
         if evaluate is not None:
             model.eval()
-            row |= evaluate()
+            with average.applied() if average is not None else nullcontext():
+                row |= evaluate()
         rows.append(row)
         if on_row is not None:
             on_row(row)
         if checkpoint.due():
-            checkpoint.save(
-                epoch + 1, {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rows": rows}
-            )
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rows": rows}
+            checkpoint.save(epoch + 1, state if average is None else {**state, "ema": average.state_dict()})
+    if average is not None:
+        average.apply()
     model.eval()
     return rows
 
@@ -112,7 +129,7 @@ class Guard:
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: AdamW, objective: Objective, checkpoint: Checkpoint
+        self, model: nn.Module, optimizer: Optimizer, objective: Objective, checkpoint: Checkpoint
     ) -> None:
         self._model, self._optimizer = model, optimizer
         self._objective, self._checkpoint = objective, checkpoint
@@ -172,7 +189,7 @@ class Guard:
         return f"gradient of {bad[-1]}" if bad else "the loss"
 
 
-def training_flops(objective: Objective, images: Shifted, labels: Tensor, recipe: Recipe, seed: int) -> float:
+def training_flops(objective: Objective, images: Images, labels: Tensor, recipe: Recipe, seed: int) -> float:
     """Return the operations of a whole training: those of the first batch, per image, times all images."""
     index = batches(len(images), recipe.batch_size, seed, 0, labels.device)[0]
     batch = Batch(images.batch(index, seed, 0, 0), labels[index], 0, 0)

@@ -1,68 +1,135 @@
-"""AdamW, its parameter groups and the learning-rate schedule."""
+"""Optimizers, with the groups of parameters that a recipe treats unlike."""
 
-import math
+import re
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
-from attnprior.config import Recipe
+from attnprior.recipes import Recipe
 
 TOKENS = ("cls_token", "pos_embed", "mask_token")
+HEAD = ("head", "norm", "fc_norm")  # what comes after the last block
+Members = list[tuple[str, nn.Parameter]]
 
 
 def decays(name: str, parameter: Tensor) -> bool:
-    """Return whether weight decay applies: not to 1-D parameters, tokens and position codes."""
+    """Return whether `decay: matrices` decays it: not 1-D parameters, tokens and position codes."""
     return parameter.ndim > 1 and name.rpartition(".")[2] not in TOKENS
 
 
-class AdamW:
-    """AdamW (Loshchilov and Hutter 2019) with decoupled decay, as `torch.optim.AdamW(fused=True)`.
+def layer_scale(name: str, depth: int, decay: float) -> float:
+    """Return the factor of a parameter's rate: 1 after the last block, `decay` times less block by block.
 
-    It calls torch's fused kernel itself: constructing a `torch.optim` optimizer imports the
-    compiler, which costs a process 2.5 s and 150 MB. Same arithmetic, same bytes.
+    Block k of 0..depth-1 has decay^(depth - k), what comes before the blocks decay^(depth + 1). Source:
+    arXiv 2111.06377, appendix A.1, and its code; that of arXiv 2411.09702 gives the last block 1 as well.
+    """
+    block = re.match(r"blocks\.(\d+)\.", name)
+    if block is not None:
+        return decay ** (depth - int(block[1]))
+    return 1.0 if name.partition(".")[0] in HEAD else decay ** (depth + 1)
+
+
+class Optimizer:
+    """The optimizer of a recipe: adamw, adam, sgd (with momentum) or lars.
+
+    It calls torch's fused kernels itself: constructing a `torch.optim` optimizer imports the compiler,
+    which costs a process 2.5 s and 150 MB. Same arithmetic and same bytes as `torch.optim.AdamW`, `Adam`
+    (decay added to the gradient) and `SGD` with `fused=True`. lars is that of arXiv 2111.06377's linear
+    probe: a matrix's gradient, decay added, is scaled by trust * |p| / |g|, then momentum.
     """
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]], recipe: Recipe) -> None:
         self.named = [(n, p) for n, p in named if p.requires_grad]
-        self._betas, self._eps = recipe.betas, 1e-8
-        self._state: dict[str, dict[str, Tensor]] = {
-            n: {
-                "exp_avg": torch.zeros_like(p),
-                "exp_avg_sq": torch.zeros_like(p),
-                "step": torch.zeros((), dtype=torch.float32, device=p.device),
-            }
-            for n, p in self.named
-        }
-        decay = [(n, p) for n, p in self.named if decays(n, p)]
-        rest = [(n, p) for n, p in self.named if not decays(n, p)]
-        self.groups = [g for g in ((recipe.weight_decay, decay), (0.0, rest)) if g[1]]
+        self._recipe = recipe
+        adaptive = recipe.optimizer in ("adamw", "adam")
+        self._update = self._adam if adaptive else self._sgd if recipe.optimizer == "sgd" else self._lars
+        keys = ("exp_avg", "exp_avg_sq") if adaptive else ("momentum",)
+        self._state = {n: {k: torch.zeros_like(p) for k in keys} for n, p in self.named}
+        if adaptive:
+            for n, p in self.named:
+                self._state[n]["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
+        self.groups = self._grouped()
+
+    def _grouped(self) -> list[tuple[float, float, Members]]:
+        """Return (factor of the rate, weight decay, members), decayed ones first."""
+        recipe = self._recipe
+        blocks = [int(m[1]) for n, _ in self.named if (m := re.match(r"blocks\.(\d+)\.", n))]
+        depth = max(blocks, default=-1) + 1
+        groups: dict[tuple[float, float], Members] = {}
+        for wanted in (True, False):
+            for n, p in self.named:
+                if (recipe.decay == "all" or decays(n, p)) is wanted:
+                    scale = layer_scale(n, depth, recipe.layer_decay) if recipe.layer_decay < 1 else 1.0
+                    groups.setdefault((scale, recipe.weight_decay if wanted else 0.0), []).append((n, p))
+        return [(scale, weight_decay, members) for (scale, weight_decay), members in groups.items()]
 
     @torch.no_grad()
     def step(self, lr: float, skip: Tensor | None = None) -> None:
         """Update every parameter that has a gradient; `skip` (a float tensor) of 1 leaves all as they are."""
-        for weight_decay, members in self.groups:
+        for scale, weight_decay, members in self.groups:
             members = [(n, p) for n, p in members if p.grad is not None]
-            states = [self._state[n] for n, _ in members]
-            steps = [s["step"] for s in states]
-            torch._foreach_add_(steps, 1)
-            torch._fused_adamw_(
-                [p for _, p in members],
-                [p.grad for _, p in members if p.grad is not None],
-                [s["exp_avg"] for s in states],
-                [s["exp_avg_sq"] for s in states],
-                [],
-                steps,
-                lr=lr,
-                beta1=self._betas[0],
-                beta2=self._betas[1],
-                weight_decay=weight_decay,
-                eps=self._eps,
-                amsgrad=False,
-                maximize=False,
-                grad_scale=None,
-                found_inf=skip,
-            )
+            if members:
+                self._update(members, lr * scale, weight_decay, skip)
+
+    def _adam(self, members: Members, lr: float, weight_decay: float, skip: Tensor | None) -> None:
+        recipe, states = self._recipe, [self._state[n] for n, _ in members]
+        assert recipe.betas is not None and recipe.eps is not None
+        steps = [s["step"] for s in states]
+        torch._foreach_add_(steps, 1)
+        fused = torch._fused_adamw_ if recipe.optimizer == "adamw" else torch._fused_adam_
+        fused(
+            [p for _, p in members],
+            [p.grad for _, p in members if p.grad is not None],
+            [s["exp_avg"] for s in states],
+            [s["exp_avg_sq"] for s in states],
+            [],
+            steps,
+            lr=lr,
+            beta1=recipe.betas[0],
+            beta2=recipe.betas[1],
+            weight_decay=weight_decay,
+            eps=recipe.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=None,
+            found_inf=skip,
+        )
+
+    def _sgd(self, members: Members, lr: float, weight_decay: float, skip: Tensor | None) -> None:
+        assert self._recipe.momentum is not None
+        torch._fused_sgd_(
+            [p for _, p in members],
+            [p.grad for _, p in members if p.grad is not None],
+            [self._state[n]["momentum"] for n, _ in members if self._recipe.momentum],
+            weight_decay=weight_decay,
+            momentum=self._recipe.momentum,
+            lr=lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+            grad_scale=None,
+            found_inf=skip,
+        )
+
+    def _lars(self, members: Members, lr: float, weight_decay: float, skip: Tensor | None) -> None:
+        assert self._recipe.momentum is not None and self._recipe.trust is not None
+        for name, p in members:
+            assert p.grad is not None
+            moment, change = self._state[name]["momentum"], p.grad
+            if p.ndim > 1:
+                change = change.add(p, alpha=weight_decay)
+                size, length = p.norm(), change.norm()
+                trusted = (size > 0) & (length > 0)
+                change = change * torch.where(trusted, self._recipe.trust * size / length, 1.0)
+            moment_then = moment * self._recipe.momentum + change
+            if skip is not None:  # a bad gradient must not enter the momentum
+                moment_then = torch.where(skip > 0, moment, moment_then)
+                p.copy_(torch.where(skip > 0, p, p - lr * moment_then))
+            else:
+                p.sub_(moment_then, alpha=lr)
+            moment.copy_(moment_then)
 
     @torch.no_grad()
     def gradient_norm(self) -> Tensor:
@@ -89,18 +156,3 @@ class AdamW:
         for name, own in self._state.items():
             for key, tensor in own.items():
                 tensor.copy_(state[name][key])
-
-
-def learning_rate(recipe: Recipe, epoch: float) -> float:
-    """Return the rate at the fractional `epoch`: linear warm-up from 0, then half a cosine to `min_lr`.
-
-    lr(e) = lr e / w for e < w, else min + (lr - min)/2 (1 + cos(pi (e - w) / (E - w))).
-    Source: arXiv 2111.06377, appendix A.1 (updated every iteration).
-    """
-    warm = recipe.warmup_epochs
-    if epoch < warm:
-        return recipe.lr * epoch / warm
-    if recipe.epochs <= warm:
-        return recipe.lr
-    turn = math.pi * min((epoch - warm) / (recipe.epochs - warm), 1.0)
-    return recipe.min_lr + (recipe.lr - recipe.min_lr) / 2 * (1 + math.cos(turn))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnprior.config import Model, Recipe, Student, Transfer, build
-from attnprior.data.augment import Shifted
+from attnprior.data.augment import training_images
 from attnprior.data.datasets import TEST, TRAIN, VAL, Data
 from attnprior.data.loader import normalise, part
 from attnprior.data.streaming import choose
@@ -104,7 +104,7 @@ def train_network(
     device = next(network.student.parameters()).device
     images, labels, _ = part(data, TRAIN, device)
     index = torch.from_numpy(chosen).to(device)
-    shifted = Shifted(choose(images, index), data.mean, data.std, recipe.shift)
+    shifted = training_images(choose(images, index), data.mean, data.std, recipe.augment)
     own = permuted(labels[index], seed) if settings.permute_labels else labels[index]  # n
     val, val_labels, _ = part(data, VAL, device)
     val = normalise(val, data.mean, data.std)

@@ -1,6 +1,6 @@
 """Training a student with labels: alone, with a teacher's maps copied, or distilled from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnprior.config import Recipe, Transfer
+from attnprior.data.mixing import mixed
 from attnprior.data.streaming import Images
 from attnprior.models.copying import Copied
 from attnprior.models.vit import ViT, drop_path_masks
@@ -103,8 +104,8 @@ class Supervised:
     """The objective of a student: cross-entropy, plus `weight` times the loss of what is distilled.
 
     Returns loss, task_loss, where something is distilled transfer_loss and for maps transfer_kl (both
-    summed over layers, not weighted), and train_top1. Teacher and student share input and drop-path masks
-    (arXiv 2411.09702, sections 3.4 and 3.5 of the reference).
+    summed over layers, not weighted), and train_top1 (of an image's own label, mixed or not). Teacher and
+    student share input and drop-path masks (arXiv 2411.09702).
     """
 
     def __init__(self, network: Network, recipe: Recipe, seed: int) -> None:
@@ -114,6 +115,9 @@ class Supervised:
         network, transfer, seed = self._network, self._network.transfer, self._seed
         student, at = network.student, (batch.epoch, batch.step)
         count, device = len(batch.labels), batch.labels.device
+        classes, augment = student.config.num_classes, self._recipe.augment
+        images, targets = mixed(batch.images, batch.labels, classes, augment, seed, *at)
+        batch = replace(batch, images=images)  # the teacher sees the mixed images, too
         drop = other = None
         if self._recipe.drop_path > 0:
             rng = generator(seed, "drop_path", *at)
@@ -127,7 +131,7 @@ class Supervised:
             copied=network.copied(batch.images, other, drop),
             drop_masks=drop,
         )
-        task = F.cross_entropy(logits, batch.labels, label_smoothing=self._recipe.label_smoothing)
+        task = F.cross_entropy(logits, targets, label_smoothing=self._recipe.label_smoothing)
         values: dict[str, Tensor] = {"loss": task, "task_loss": task}
         if distils:
             assert transfer.weight is not None

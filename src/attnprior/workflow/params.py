@@ -8,6 +8,7 @@ from attnprior.errors import UserError, nearest, one_line
 from attnprior.files import canonical_json
 from attnprior.models.checks import validate_fit, validate_model, validate_teacher
 from attnprior.models.transfer_checks import check_options, validate_transfer
+from attnprior.recipe_keys import check_pretraining, check_recipe
 from attnprior.workflow.counts import check_counts
 from attnprior.workflow.sources import check_circles, check_source
 
@@ -54,6 +55,8 @@ def validate(params: dict, schema: dict) -> None:
     _check_schema(params, schema)
     for name in params["models"]:
         validate_model(_model(params, name), f"models.{name}")
+    for name, values in params["recipes"].items():
+        check_recipe(values, f"recipes.{name}")
     for name in params["teachers"]:
         _check_teacher(params, name)
     for name in params["fits"]:
@@ -207,6 +210,7 @@ def _check_teacher(params, name):
     if values["source"] != "mae":
         return
     _known(params, "recipes", values["recipe"], f"{where}.recipe")
+    check_pretraining(params["recipes"][values["recipe"]], f"recipes.{values['recipe']}")
     validate_teacher(
         config.build(config.Teacher, values, where),
         _model(params, values["model"]),
@@ -238,6 +242,8 @@ def _check_student(params, name):
     check_options(config.build(config.Transfer, transfer, f"{where}.transfer"), where)
     _known(params, "models", values["model"], f"{where}.model")
     _known(params, "recipes", values["recipe"], f"{where}.recipe")
+    student = config.build(config.Student, values, where)
+    config.recipe_of(student, params["recipes"][values["recipe"]], where)
     if "fit" in init:
         _known(params, "fits", init["fit"], f"{where}.init.fit")
         made_for = params["fits"][init["fit"]]["model"]

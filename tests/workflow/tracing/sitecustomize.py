@@ -114,10 +114,17 @@ def note_settings(config, arguments, keys: set[str]) -> None:
     def noted_recipe(student, recipe, where):
         named = object.__getattribute__(student, "recipe")
         own = object.__getattribute__(student, "overrides")
-        return placed(
-            recipe_of(student, recipe, where),
-            lambda name: f"{where}.overrides.{name}" if name in own else f"recipes.{named}.{name}",
-        )
+        return place(recipe_of(student, recipe, where), "", own, f"{where}.overrides", f"recipes.{named}")
+
+    def place(made, prefix, own, over, base):
+        """Place a recipe and its parts: keys that the overrides `own` name are theirs."""
+        for field in dataclasses.fields(made):
+            part = object.__getattribute__(made, field.name)
+            if dataclasses.is_dataclass(part):
+                inner = own.get(field.name)
+                inner = inner if isinstance(inner, dict) else {}
+                place(part, f"{prefix}{field.name}.", inner, over, base)
+        return placed(made, lambda name: f"{over if name in own else base}.{prefix}{name}")
 
     class Noted(dict):
         """A part of the settings that notes the leaves looked up in it."""
