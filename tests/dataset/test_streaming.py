@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from attnprior.data import datasets, loader
-from attnprior.data.augment import Shifted
+from attnprior.data.augment import training_images
 from attnprior.data.loader import batches, normalise, part
 from attnprior.data.streaming import Streamed, choose
+from attnprior.recipes import Augment
 from tests.dataset.archives import fetch_digits
 
 CPU = torch.device("cpu")
@@ -41,8 +42,10 @@ def test_a_part_holds_the_same_images_either_way(both, split):
 
 
 @pytest.mark.parametrize("shift", [0, 2])
-def test_batches_of_an_epoch_have_the_same_bytes_either_way(both, shift):
-    one, two = (Shifted(part(d, 0, CPU)[0], d.mean, d.std, shift) for d in both)
+@pytest.mark.parametrize("flip", [0.0, 0.5])
+def test_batches_of_an_epoch_have_the_same_bytes_either_way(both, shift, flip):
+    padded = Augment("padded", flip, None, None, None, 0.0, 0.0, padding=shift)
+    one, two = (training_images(part(d, 0, CPU)[0], d.mean, d.std, padded) for d in both)
     assert len(one) == len(two)
     for step, index in enumerate(batches(len(one), 256, 0, 3, CPU)):
         assert torch.equal(one.batch(index, 0, 3, step), two.batch(index, 0, 3, step))
