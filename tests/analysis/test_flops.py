@@ -98,7 +98,7 @@ def test_students_take_what_the_counter_counts(model, data):
 @given(models(), st.sampled_from([4, 64]), st.sampled_from([0.5, 0.6]), st.integers(1, 2))
 def test_masked_autoencoders_take_what_the_counter_counts(model, batch, ratio, depth):
     decoder = Decoder(embed_dim=24, depth=depth, num_heads=2, mlp_ratio=2.0)
-    teacher = Teacher("mae", "m", Probe(10, 0.01, 1), "r", ratio, False, decoder)
+    teacher = Teacher("mae", "m", Probe(10, 0.01, 1), "r", ratio, False, decoder, "random")
     mae, run = build_mae(model, decoder, ratio, False, 0), recipe(batch)
     counted = training_flops(Pretraining(mae, 0), *images(model), run, 0)
     assert flops.teacher_flops(teacher, model, run, LABELS) == pytest.approx(counted, rel=1e-12)
@@ -127,11 +127,11 @@ def test_fits_take_what_the_counter_counts(size, heads):
     target = impulse.targets(offsets, model.grid, model.grid)
     weights = torch.rand(2, model.depth, heads, model.head_dim, model.embed_dim)
     step = count_flops(lambda: impulse.gradient(weights, position, target, 0.1))
-    adam = Fit("m", 3, "random", "adam", 0.1, steps=70, lr=0.1, norm_every=0)
+    adam = Fit("m", 3, "random", "adam", "each", 0.1, steps=70, lr=0.1, norm_every=0)
     assert flops.fit_flops(adam, model) == 70 * step
     rng = torch.Generator().manual_seed(0)
     closed = count_flops(lambda: impulse.fit_svd(position, target, model.head_dim, 1.0, 0.1, 1.0, rng))
-    svd = Fit("m", 3, "random", "svd", 0.1, signal=1.0, noise=0.1, norm=1.0)
+    svd = Fit("m", 3, "random", "svd", "each", 0.1, signal=1.0, noise=0.1, norm=1.0)
     assert 0.8 * flops.fit_flops(svd, model) < closed <= flops.fit_flops(svd, model)
 
 

@@ -11,14 +11,16 @@ from attnprior.models import vit as module
 from attnprior.models.vit import ViT, build_vit, drop_path_masks, patchify
 from tests.oracle import MODEL, STANDARD, Arrays, assert_close, random_images, randomised
 
-SIMPLE = ["alpha00", "alpha01", "alpha01_gamma", "alpha05", "identity", "input_pe", "no_pe"]
+SIMPLE = ["alpha00", "alpha01", "alpha01_gamma", "alpha05", "identity", "input_pe", "model3", "no_pe"]
 EVERY = ("q", "k", "logits", "tokens", "features")
 
 
 def simple_vit(recorded: Arrays) -> ViT:
     """Return the network of a recording made with the authors' names."""
     s = recorded.settings
+    free = not (s["spatial_pe"] or s["spatial_x"])
     model = config.Model(
+        kind="vit",
         image_size=s["image"],
         in_chans=3,
         num_classes=s["classes"],
@@ -28,17 +30,20 @@ def simple_vit(recorded: Arrays) -> ViT:
         depth=s["depth"],
         num_heads=s["heads"],
         mlp_ratio=s["mlp"] / s["dim"],
+        attention="free" if free else "qk",
+        value=True,
         qkv_bias=False,
         proj_bias=False,
+        logit_scale=s["gamma"],
         norm_eps=1e-5,
         pos_embed="sincos2d_simple" if s["input_pe"] or s["spatial_pe"] else "none",
         pos_at="input" if s["input_pe"] else "qk" if s["spatial_pe"] else "none",
-        alpha=s["alpha"] if s["spatial_pe"] else 1.0,
+        alpha=s["alpha"] if s["spatial_pe"] or s["input_pe"] else 1.0,
         cls_token=False,
         pool="mean",
         weight_init="torch",
     )
-    vit, w, p = ViT(model, logit_scale=s["gamma"]), recorded.under("w/"), s["patch"]
+    vit, w, p = ViT(model), recorded.under("w/"), s["patch"]
     state = {
         # their patch vector and ours: (row, column, channel)
         "patch_embed.proj.weight": w["to_patch_embedding.2.weight"].view(-1, p, p, 3).permute(0, 3, 1, 2),
@@ -52,9 +57,13 @@ def simple_vit(recorded: Arrays) -> ViT:
     }
     for layer in range(s["depth"]):
         theirs, ours = f"transformer.layers.{layer}", f"blocks.{layer}"
-        state[f"{ours}.attn.qkv.weight"] = torch.cat(
-            [w[f"{theirs}.0.to_qk.weight"], w[f"{theirs}.0.to_v.weight"]]
-        )
+        if free:
+            for name in "QK":
+                state[f"{ours}.attn.{name.lower()}"] = w[f"{theirs}.0.{name}"]
+            state[f"{ours}.attn.v.weight"] = w[f"{theirs}.0.to_v.weight"]
+        else:
+            parts = [w[f"{theirs}.0.to_{name}.weight"] for name in ("qk", "v")]
+            state[f"{ours}.attn.qkv.weight"] = torch.cat(parts)
         state[f"{ours}.attn.proj.weight"] = w[f"{theirs}.0.to_out.weight"]
         names[f"{theirs}.0.norm"] = f"{ours}.norm1"
         for index, name in ((0, "norm2"), (1, "mlp.fc1"), (3, "mlp.fc2")):
@@ -64,11 +73,6 @@ def simple_vit(recorded: Arrays) -> ViT:
     vit.load_state_dict(state)
     if vit.pos_embed is not None:
         vit.pos_embed.copy_(recorded["in/pos_embedding"][None])
-    if s["input_pe"]:  # theirs: alpha * tokens + (1 - alpha) * P; ours: tokens + P
-        with torch.no_grad():
-            vit.patch_embed.norm_out.weight *= s["alpha"]
-            vit.patch_embed.norm_out.bias *= s["alpha"]
-            vit.pos_embed *= 1 - s["alpha"]
     return vit
 
 
@@ -77,20 +81,24 @@ def test_simple_vit_reproduces_the_recorded_network(variant):
     recorded = Arrays(f"simple_vit_{variant}")
     vit = simple_vit(recorded)
     images, labels = recorded["in/images"], recorded["in/labels"]
-    factor = recorded.settings["alpha"] if recorded.settings["input_pe"] else 1.0
-    assert_close(vit.patch_embed(patchify(images, 4)), factor * recorded["out/patch_embed"])
+    assert_close(vit.patch_embed(patchify(images, 4)), recorded["out/patch_embed"])
     logits, got = vit(images, record=("logits", "tokens"))
     assert_close(logits, recorded["out/logits"])
     assert_close(vit(images)[0], recorded["out/logits"])  # fused path
     assert_close(vit.norm(got["tokens"][-1]), recorded["out/final_tokens"])
     for layer, attention in enumerate(got["logits"]):
-        attention = attention.softmax(-1)
-        assert_close(attention, recorded[f"out/attn/{layer}"])
+        expected = recorded[f"out/attn/{layer}"]
+        assert_close(attention.softmax(-1), expected.expand_as(attention))  # of Model III: without batch
     loss = F.cross_entropy(vit(images)[0], labels)
     assert_close(loss, recorded["out/loss"])
     loss.backward()
-    expected = recorded["out/grad/transformer.layers.0.0.to_qk.weight"]
-    assert_close(vit.blocks[0].attn.qkv.weight.grad[: len(expected)], expected)
+    attn, theirs = vit.blocks[0].attn, "out/grad/transformer.layers.0.0"
+    if vit.config.attention == "free":
+        assert_close(attn.q.grad, recorded[f"{theirs}.Q"])
+        assert_close(attn.k.grad, recorded[f"{theirs}.K"])
+    else:
+        expected = recorded[f"{theirs}.to_qk.weight"]
+        assert_close(attn.qkv.weight.grad[: len(expected)], expected)
 
 
 def test_one_minus_alpha_in_place_of_alpha_would_be_noticed():

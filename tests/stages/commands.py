@@ -5,6 +5,7 @@ import json
 from tests import processes
 
 MODEL = {
+    "kind": "vit",
     "image_size": 8,
     "in_chans": 1,
     "num_classes": 10,
@@ -14,8 +15,11 @@ MODEL = {
     "depth": 2,
     "num_heads": 2,
     "mlp_ratio": 2.0,
+    "attention": "qk",
+    "value": True,
     "qkv_bias": False,
     "proj_bias": False,
+    "logit_scale": None,
     "norm_eps": 1e-5,
     "pos_embed": "sincos2d_simple",
     "pos_at": "qk",
@@ -46,6 +50,7 @@ TEACHERS = {
         "model": "m",
         "recipe": "r",
         "mask_ratio": 0.6,
+        "masking": "random",
         "norm_pix_loss": False,
         "decoder": DECODER,
         "probe": PROBE,
@@ -57,6 +62,8 @@ ADAM = {
     "filter_size": 3,
     "offsets": "random",
     "solver": "adam",
+    "layers": "each",
+    "inputs": {"first": "position", "rest": "position"},
     "logit_scale": 0.5,
     "steps": 250,
     "lr": 0.01,
@@ -67,10 +74,13 @@ SVD = {
     "filter_size": 3,
     "offsets": "ordered",
     "solver": "svd",
+    "layers": "each",
+    "inputs": {"first": "position", "rest": "position"},
     "logit_scale": 0.5,
     "signal": 1000.0,
     "noise": 3.0,
     "norm": 20.0,
+    "value_norm": 0.0,
 }
 NONE = {"method": "none"}
 COPY = {"method": "copy", "teacher": "mae", "layers": 2, "maps": "same_image"}
@@ -86,6 +96,7 @@ def student(source="random", transfer=NONE, **init):
         "overrides": {},
         "labels": 60,
         "permute_labels": False,
+        "freeze": "none",
     }
 
 

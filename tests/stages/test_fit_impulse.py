@@ -70,7 +70,7 @@ def test_the_history_has_a_row_per_hundred_steps(made):
 def test_layers_draw_their_own_offsets_and_seeds_differ():
     settings = Fit(**{**commands.ADAM, "filter_size": 5})
     model = Model(**{**commands.MODEL, "depth": 6})
-    first, second = (fit_impulse.layer_offsets(settings, model, seed) for seed in (0, 1))
+    first, second = (fit_impulse.fit_offsets(settings, model, seed, 6) for seed in (0, 1))
     assert first.shape == (6, 2, 2) and not (first == first[0]).all() and not (first == second).all()
 
 

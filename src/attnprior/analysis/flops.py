@@ -6,7 +6,7 @@ multiply-add is 2, and training has one more product of the same size for each o
 
 from dataclasses import asdict, dataclass, replace
 
-from attnprior.config import Fit, Model, Recipe, Student, Teacher
+from attnprior.config import AnyModel, ConvMixer, Fit, Init, Model, Recipe, Student, Teacher
 from attnprior.models.checks import visible_patches
 
 
@@ -27,25 +27,51 @@ def embed(m: Model, step: Step, patches: int) -> float:
     return step.product(patches * m.patch_size**2 * m.in_chans * m.embed_dim, 2 if m.patch_norm else 1)
 
 
-def queries_keys(m: Model, step: Step, tokens: int, shared: bool) -> float:
+def one_map(m: Model) -> bool:
+    """Return whether the map of a layer is the same for all images (Models II and III)."""
+    return m.attention == "free" or (m.pos_at == "qk" and m.alpha == 0 and m.pos_embed != "rope")
+
+
+def queries_keys(m: Model, step: Step, tokens: int, shared: bool, trained: bool = True) -> float:
     """Return the operations per image of the products that give queries and keys.
 
-    `shared`: alpha is 0 and all images have one position code, so one product serves the batch.
+    `shared`: one product serves the batch where alpha is 0 and all images have one position code. `trained`:
+    their weights are.
     """
+    if m.attention == "free":
+        return 0.0
     weights = 2 * m.embed_dim**2
-    if m.pos_at == "qk" and m.alpha == 0:
-        own = step.product(tokens * weights, 2 if m.pos_embed == "learned" else 1)
+    if one_map(m):
+        own = step.product(tokens * weights, trained + (m.pos_embed == "learned"))
         return own / step.images if shared else own
-    return step.product(tokens * weights, 2)
+    return step.product(tokens * weights, 1 + trained)
 
 
-def block(m: Model, step: Step, tokens: int, *, copied_dim: int | None = None, shared: bool = True) -> float:
+def attention(m: Model, step: Step, tokens: int, shared: bool, trained: bool) -> float:
+    """Return the operations per image of the map and of its product with the values."""
+    size = tokens**2 * m.embed_dim
+    moving = trained or not one_map(m) or (m.attention == "qk" and m.pos_embed == "learned")
+    logits = step.product(size, 2 * moving)
+    return (logits / step.images if shared and one_map(m) else logits) + step.product(size, 1 + moving)
+
+
+def block(
+    m: Model,
+    step: Step,
+    tokens: int,
+    *,
+    copied_dim: int | None = None,
+    shared: bool = True,
+    trained: bool = True,
+) -> float:
     """Return operations per image of one block; `copied_dim` is the width of a teacher whose map it has."""
     d, square = m.embed_dim, tokens**2
     hidden = round(d * m.mlp_ratio)
-    linear = step.product(tokens * (2 * d**2 + 2 * d * hidden), 2)  # values, output map, both of the MLP
+    maps = (1 + m.value) * d**2 + 2 * d * hidden  # values, output map, both of the MLP
+    linear = step.product(tokens * maps, 2)
     if copied_dim is None:
-        return linear + queries_keys(m, step, tokens, shared) + step.product(2 * square * d, 2)
+        own = queries_keys(m, step, tokens, shared, trained)
+        return linear + own + attention(m, step, tokens, shared, trained)
     return linear + step.product(square * copied_dim, 0) + step.product(square * d, 1)
 
 
@@ -53,11 +79,24 @@ def tokens_of(m: Model) -> int:
     return m.num_patches + int(m.cls_token)
 
 
-def forward(m: Model, step: Step, copied: tuple[int, int] = (0, 0)) -> float:
-    """Return the operations per image of a ViT; `copied` is (layers, teacher's width) of foreign maps."""
+def forward(m: Model, step: Step, copied: tuple[int, int] = (0, 0), trained: bool = True) -> float:
+    """Return the operations per image of a ViT; `copied` is (layers, teacher's width) of foreign maps.
+
+    `trained`: its own queries and keys are.
+    """
     tokens, (layers, dim) = tokens_of(m), copied
-    blocks = layers * block(m, step, tokens, copied_dim=dim) + (m.depth - layers) * block(m, step, tokens)
+    blocks = layers * block(m, step, tokens, copied_dim=dim)
+    blocks += (m.depth - layers) * block(m, step, tokens, trained=trained)
     return embed(m, step, m.num_patches) + blocks + step.product(m.embed_dim * m.num_classes, 2)
+
+
+def mixer(m: ConvMixer, step: Step, init: Init, trained: bool) -> float:
+    """Return the operations per image of a ConvMixer; `trained`: its filters are."""
+    n, d = m.num_patches, m.embed_dim
+    entries = n if init.kind in ("perm", "fullperm") else m.kernel_size**2
+    spatial = step.product(n * d * entries, 1 + trained)
+    stem = step.product(n * m.patch_size**2 * m.in_chans * d, 1)
+    return stem + m.depth * (spatial + step.product(n * d**2, 2)) + step.product(d * m.num_classes, 2)
 
 
 def teacher_maps(m: Model, step: Step, layers: int) -> float:
@@ -75,10 +114,13 @@ def distil(student: Model, teacher: Model, step: Step, layers: int) -> float:
     return layers * (step.product(own, 2) + no_gradient.product(own + 3 * other, 0))
 
 
-def student_flops(student: Student, model: Model, recipe: Recipe, teacher: Model | None) -> float:
+def student_flops(student: Student, model: AnyModel, recipe: Recipe, teacher: Model | None) -> float:
     """Return the operations of training a student; `teacher` is the model that maps come from, if any."""
     step = Step(min(recipe.batch_size, student.labels), train=True)
     transfer, copied, extra = student.transfer, (0, 0), 0.0
+    trained = student.freeze == "none"
+    if isinstance(model, ConvMixer):
+        return mixer(model, step, student.init, trained) * student.labels * recipe.epochs
     if transfer.method != "none":
         assert teacher is not None and transfer.layers is not None
         extra = teacher_maps(teacher, step, transfer.layers)
@@ -86,7 +128,13 @@ def student_flops(student: Student, model: Model, recipe: Recipe, teacher: Model
             copied = (transfer.layers, teacher.embed_dim)
         else:
             extra += distil(model, teacher, step, transfer.layers)
-    return (forward(model, step, copied) + extra) * student.labels * recipe.epochs
+    return (forward(model, step, copied, trained) + extra) * student.labels * recipe.epochs
+
+
+def evaluation(student: Student, model: AnyModel) -> float:
+    """Return the operations of a student's pass for one image, as if no map were copied."""
+    step = Step(1, train=False)
+    return mixer(model, step, student.init, True) if isinstance(model, ConvMixer) else forward(model, step)
 
 
 def mae_flops(teacher: Teacher, model: Model, recipe: Recipe, images: int) -> float:
@@ -110,7 +158,8 @@ def decoder_model(model: Model, teacher: Teacher) -> Model:
     """Return the decoder's blocks as a model: position code at the input, biases everywhere."""
     assert teacher.decoder is not None
     sizes = asdict(teacher.decoder)
-    return replace(model, **sizes, pos_at="input", alpha=1.0, qkv_bias=True, proj_bias=True)
+    plain = {"attention": "qk", "value": True, "qkv_bias": True, "proj_bias": True}
+    return replace(model, **sizes, **plain, pos_at="input", alpha=1.0)
 
 
 def teacher_flops(teacher: Teacher, model: Model, recipe: Recipe | None, images: int) -> float:
@@ -123,10 +172,20 @@ def teacher_flops(teacher: Teacher, model: Model, recipe: Recipe | None, images:
 
 def fit_flops(fit: Fit, model: Model) -> float:
     """Return the operations of an impulse fit (of `svd` at most: a position code may have low rank)."""
-    n, d, r = model.num_patches, model.embed_dim, model.head_dim
-    maps = model.depth * model.num_heads
+    n, r = model.num_patches, model.head_dim
+    d = n if model.attention == "free" else model.embed_dim
+    count = fits_made(fit, model)
+    maps = count * model.num_heads
     if fit.solver == "svd":
-        return 2.0 * d * min(r, n) * n + maps * 2.0 * (d * n * n + d * n * d)  # P^+, then P^+ G P^+T
+        inputs = count if fit.inputs is not None and fit.inputs.first != fit.inputs.rest else 1
+        return inputs * 2.0 * d * min(r, n) * n + maps * 2.0 * (d * n * n + d * n * d)  # P^+, then P^+ G P^+T
     assert fit.steps is not None
     of_map = 2 * n * d * r + n * n * r + 2 * n * n * r + 2 * n * d * r  # Q and K, map, its gradients, by P
     return 2.0 * of_map * maps * fit.steps
+
+
+def fits_made(fit: Fit, model: Model) -> int:
+    """Return how many fits are made: one a layer, or one for all layers of the same input."""
+    if fit.layers == "each":
+        return model.depth
+    return 1 if fit.inputs is None or fit.inputs.first == fit.inputs.rest else 2

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from attnprior.config import Dataset, Model
+from attnprior.config import AnyModel, Dataset
 from attnprior.errors import UserError, nearest
 from attnprior.files import load_tensors, save_tensors
 from attnprior.randomness import stream_seed
@@ -183,7 +183,7 @@ def _problem(tensors: dict, header: dict) -> str | None:
     return None
 
 
-def check_model(model: Model, data: Data, where: str) -> None:
+def check_model(model: AnyModel, data: Data, where: str) -> None:
     """Check that a model takes the images and classes of a data set; `where` is `models.<name>`.
 
     Raises:

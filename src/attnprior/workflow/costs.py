@@ -11,7 +11,7 @@ from attnprior.workflow.work import (
     evaluate_work,
     fetch_work,
     fit_work,
-    model_of,
+    any_model,
     student_work,
     study_work,
     teacher_work,
@@ -30,7 +30,7 @@ class Job:
 def jobs_of(params: dict, study: str) -> list[Job]:
     """Return every job of a study, each after those it waits for."""
     arms = graph.study_arms(params, study)
-    models = {a.dataset: model_of(params, params["students"][a.student]["model"]) for a in arms}
+    models = {a.dataset: any_model(params, params["students"][a.student]["model"]) for a in arms}
     found = [Job(f"fetch_dataset/{d}", fetch_work(params, d, m), ()) for d, m in models.items()]
     for (dataset, name), seeds in graph.teacher_seeds(params, [study]).items():
         work = teacher_work(params, dataset, name)

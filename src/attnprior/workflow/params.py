@@ -6,7 +6,14 @@ from pathlib import Path
 from attnprior import config
 from attnprior.errors import UserError, nearest, one_line
 from attnprior.files import canonical_json
-from attnprior.models.checks import validate_fit, validate_model, validate_teacher, validate_transfer
+from attnprior.models.checks import (
+    validate_fit,
+    validate_hand_over,
+    validate_model,
+    validate_student,
+    validate_teacher,
+    validate_transfer,
+)
 from attnprior.workflow.counts import check_counts
 
 PARAMS = "params.yaml"
@@ -51,7 +58,8 @@ def validate(params: dict, schema: dict) -> None:
     """
     _check_schema(params, schema)
     for name in params["models"]:
-        validate_model(_model(params, name), f"models.{name}")
+        where = f"models.{name}"
+        validate_model(config.build_model(params["models"][name], where), where)
     for name in params["teachers"]:
         _check_teacher(params, name)
     for name in params["fits"]:
@@ -179,13 +187,18 @@ def _only(values: dict, where: str, kind: str, used: Mapping[str, tuple[str, ...
             raise UserError(f"{PARAMS}: missing key {where}.{key}, needed by {kind!r}")
 
 
-TEACHER_OPTIONS = {"mae": ("recipe", "mask_ratio", "norm_pix_loss", "decoder"), "random": ()}
-SOLVER_OPTIONS = {"adam": ("steps", "lr", "norm_every"), "svd": ("signal", "noise", "norm")}
+TEACHER_OPTIONS = {
+    "mae": ("recipe", "mask_ratio", "masking", "norm_pix_loss", "decoder"),
+    "random": (),
+}
+SOLVER_OPTIONS = {"adam": ("steps", "lr", "norm_every"), "svd": ("signal", "noise", "norm", "value_norm")}
 INIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "random": (),
     "mimetic": ("value",),
+    "mimetic_reduced": (),
     "impulse": ("fit",),
     "teacher": ("teacher",),
+    "filters": ("kind", "heads"),
 }
 TRANSFER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "none": (),
@@ -199,6 +212,7 @@ def _check_teacher(params, name):
     _only(values, where, values["source"], TEACHER_OPTIONS)
     _known(params, "models", values["model"], f"{where}.model")
     if values["source"] != "mae":
+        _model(params, values["model"])  # it needs attention
         return
     _known(params, "recipes", values["recipe"], f"{where}.recipe")
     validate_teacher(
@@ -212,13 +226,7 @@ def _check_fit(params, name):
     where, values = f"fits.{name}", params["fits"][name]
     _only(values, where, values["solver"], SOLVER_OPTIONS)
     _known(params, "models", values["model"], f"{where}.model")
-    model = _model(params, values["model"])
-    if model.pos_at != "qk":
-        raise UserError(
-            f"{PARAMS}: {where}.model is {values['model']!r}, whose pos_at is {model.pos_at!r};"
-            " an impulse fit needs a model with pos_at: qk (position code in the Q/K input)"
-        )
-    validate_fit(config.build(config.Fit, values, where), model, where)
+    validate_fit(config.build(config.Fit, values, where), _model(params, values["model"]), where)
 
 
 def _model(params, name) -> config.Model:
@@ -248,13 +256,13 @@ def _check_student(params, name):
             f"{PARAMS}: {where}.transfer.teacher is {transfer['teacher']!r}, must be {init['teacher']!r}"
             " as in init: a student has one teacher"
         )
+    model = config.build_model(params["models"][values["model"]], f"models.{values['model']}")
+    student = config.build(config.Student, values, where)
+    recipe = config.recipe_of(student, params["recipes"][values["recipe"]], where)
+    validate_student(student, model, recipe, where)
     if "teacher" in init:
-        model = params["teachers"][init["teacher"]]["model"]
-        if model != values["model"]:
-            raise UserError(
-                f"{PARAMS}: {where}.init.teacher is {init['teacher']!r} of model {model!r},"
-                f" must be of model {values['model']!r} to hand on its weights"
-            )
+        theirs = _model(params, params["teachers"][init["teacher"]]["model"])
+        validate_hand_over(theirs, _model(params, values["model"]), init["teacher"], where)
     if "teacher" in transfer:
         validate_transfer(
             config.build(config.Transfer, transfer, f"{where}.transfer"),

@@ -72,7 +72,11 @@ def model_of(params: dict, name: str) -> config.Model:
     return config.build(config.Model, params["models"][name], f"models.{name}")
 
 
-def fetch_work(params: dict, dataset: str, model: config.Model) -> Work:
+def any_model(params: dict, name: str) -> config.AnyModel:
+    return config.build_model(params["models"][name], f"models.{name}")
+
+
+def fetch_work(params: dict, dataset: str, model: config.AnyModel) -> Work:
     """Return the work of making a data file, its images as the model takes them."""
     images, path = images_of(params, dataset), Path(graph.data_file(dataset))
     count = images.all if images else 0
@@ -128,7 +132,8 @@ def fit_work(params: dict, name: str) -> Work:
     """Return the work of an impulse fit."""
     fit = config.build(config.Fit, params["fits"][name], f"fits.{name}")
     model = model_of(params, fit.model)
-    weights = sizes.tensors_file(2 * model.depth * model.embed_dim**2, 3)
+    numbers = model.depth * (sizes.fit_weights(model) + (2 * model.embed_dim**2 if fit.value_norm else 0))
+    weights = sizes.tensors_file(numbers, 3)
     return Work(
         "fit_impulse",
         flops=flops.fit_flops(fit, model),
@@ -143,14 +148,14 @@ def fit_work(params: dict, name: str) -> Work:
 def student_work(params: dict, dataset: str, name: str) -> Work:
     """Return the work of training a student and of its predictions for validation and test images."""
     student = config.build(config.Student, params["students"][name], f"students.{name}")
-    model = model_of(params, student.model)
+    model = any_model(params, student.model)
     recipe = config.recipe_of(student, params["recipes"][student.recipe], f"students.{name}")
     transfers, source = student.transfer.method, student.transfer.teacher
     other = model_of(params, params["teachers"][source]["model"]) if source else None
     layers = student.transfer.layers or 0
     images = images_of(params, dataset)
     held_out = images.val + images.test if images else 0
-    one = flops.forward(model, flops.Step(1, train=False))
+    one = flops.evaluation(student, model)
     looks = (images.val * recipe.epochs + held_out if images else 0) * one
     if transfers == "copy":
         assert other is not None
@@ -158,9 +163,12 @@ def student_work(params: dict, dataset: str, name: str) -> Work:
     # A frozen teacher's block has no backward pass; the loss on its maps is as much again and more.
     blocks = model.depth + layers * {"none": 0.0, "copy": 0.3, "distil": 1.0}[transfers]
     batch = min(recipe.batch_size, student.labels)
-    parameters = sizes.vit_parameters(model)
+    parameters = sizes.student_parameters(model, student.init)
     pixels = (images.all if images else 0) * model.in_chans * model.image_size**2
-    memory = sizes.student_memory(model, other, batch, transfers == "distil")
+    if isinstance(model, config.ConvMixer):
+        memory = sizes.mixer_memory(model, student.init, batch)
+    else:
+        memory = sizes.student_memory(model, other, batch, transfers == "distil")
     weights = sizes.tensors_file(parameters, sizes.tensors_in(model.depth))
     return Work(
         "train_student",
