@@ -238,7 +238,9 @@ def build(cls: type[T], values: dict, where: str) -> T:
         UserError: a key is unknown or missing.
     """
     if cls is Model and values.get("kind") == "convmixer":
-        raise UserError(f"params.yaml: {where} is a convmixer, which has no attention; use a model of kind vit")
+        raise UserError(
+            f"params.yaml: {where} is a convmixer, which has no attention; use a model of kind vit"
+        )
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:

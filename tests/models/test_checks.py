@@ -243,9 +243,7 @@ def test_weights_are_handed_on_between_grids_but_not_between_shapes():
             lambda m=other: checks.validate_hand_over(m, MODEL, "t", "students.s"), "students.s.init.teacher"
         )
     free = replace(FREE, image_size=12)
-    refused(
-        lambda: checks.validate_hand_over(free, FREE, "t", "students.s"), "students.s.init.teacher"
-    )
+    refused(lambda: checks.validate_hand_over(free, FREE, "t", "students.s"), "students.s.init.teacher")
 
 
 def test_checking_settings_does_not_import_torch():

@@ -61,7 +61,7 @@ def draw_filters(init: config.Init, model: config.ConvMixer, generator: torch.Ge
     if init.kind == "impulse":
         return boxes(torch.randint(places, (heads, 1), generator=generator), kernel, norm)
     if init.kind == "box":
-        order = torch.rand(heads, places, generator=generator).argsort(1, stable=True)
+        order = torch.rand(heads, places, generator=generator).argsort(dim=1, stable=True)
         return boxes(order[:, : init.entries], kernel, norm)
     if init.kind == "gauss":
         assert init.variance is not None
@@ -70,7 +70,7 @@ def draw_filters(init: config.Init, model: config.ConvMixer, generator: torch.Ge
     assert init.kind in MATRICES
     if init.kind == "perm":
         return matrices(torch.randint(n, (heads, n), generator=generator), norm)
-    return matrices(torch.rand(heads, n, generator=generator).argsort(1, stable=True), norm)
+    return matrices(torch.rand(heads, n, generator=generator).argsort(dim=1, stable=True), norm)
 
 
 def assign(heads: int, channels: int, generator: torch.Generator) -> Tensor:
@@ -84,7 +84,7 @@ def assign(heads: int, channels: int, generator: torch.Generator) -> Tensor:
 def build_convmixer(model: config.ConvMixer, init: config.Init, seed: int) -> ConvMixer:
     """Return a ConvMixer; torch's global random state is left as it was.
 
-    Layer l draws assignment, filters and bias (uniform on +-1/k) from the stream (seed, "filters", l);
+    Layer l draws assignment, bias (uniform on +-1/k) and filters from the stream (seed, "filters", l);
     all else has PyTorch's defaults, drawn from (seed, "init"), the same for every kind of filters.
     """
     assert init.kind is not None and init.heads is not None
@@ -94,6 +94,6 @@ def build_convmixer(model: config.ConvMixer, init: config.Init, seed: int) -> Co
     for index, layer in enumerate(network.spatial()):
         generator = randomness.generator(seed, "filters", index)
         layer.choice.copy_(assign(init.heads, model.embed_dim, generator))
-        layer.weight.copy_(draw_filters(init, model, generator))
         layer.bias.copy_((2 * torch.rand(model.embed_dim, generator=generator) - 1) / model.kernel_size)
+        layer.weight.copy_(draw_filters(init, model, generator))
     return network

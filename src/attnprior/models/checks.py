@@ -25,7 +25,17 @@ FILTERS = {  # numbers that a kind of filter has, besides heads
 # What weights need to fit: all but the grid, the head and how the weights were drawn.
 HANDED_ON = (
     *("in_chans", "patch_size", "patch_norm", "embed_dim", "depth", "num_heads", "mlp_ratio", "attention"),
-    *("value", "qkv_bias", "proj_bias", "logit_scale", "norm_eps", "pos_embed", "pos_at", "alpha", "cls_token"),
+    *(
+        "value",
+        "qkv_bias",
+        "proj_bias",
+        "logit_scale",
+        "norm_eps",
+        "pos_embed",
+        "pos_at",
+        "alpha",
+        "cls_token",
+    ),
 )
 
 
@@ -134,7 +144,9 @@ def validate_teacher(teacher: config.Teacher, model: config.Model, where: str) -
         raise _refuse(where, "model", teacher.model, f"{allowed}; choose a model with attention: qk")
     keep = visible_patches(model.num_patches, teacher.mask_ratio, where)
     if teacher.masking == "grid" and (model.grid % 2 or 4 * keep != model.num_patches):
-        allowed = "it keeps one of every 2x2 patches: use mask_ratio 0.75 and an even number of patches a side"
+        allowed = (
+            "it keeps one of every 2x2 patches: use mask_ratio 0.75 and an even number of patches a side"
+        )
         raise _refuse(where, "masking", teacher.masking, allowed)
     decoder = teacher.decoder
     if decoder.embed_dim % decoder.num_heads:
@@ -266,7 +278,9 @@ def validate_student(
 def _validate_filters(student: config.Student, model: config.ConvMixer, where: str) -> None:
     init, kind = student.init, student.init.kind
     if kind not in FILTERS:
-        raise _refuse(where, "init.kind", kind, f"use one of {', '.join(FILTERS)}{nearest(str(kind), FILTERS)}")
+        raise _refuse(
+            where, "init.kind", kind, f"use one of {', '.join(FILTERS)}{nearest(str(kind), FILTERS)}"
+        )
     if kind == "learned" and student.freeze != "none":
         raise _refuse(where, "freeze", student.freeze, "learned filters are trained; use kind: random")
     for key in ("entries", "variance", "squared_norm"):

@@ -72,9 +72,7 @@ class ConvMixer(nn.Module):
         self.stem = nn.Conv2d(m.in_chans, m.embed_dim, m.patch_size, stride=m.patch_size)
         self.stem_norm = nn.BatchNorm2d(m.embed_dim, eps=m.norm_eps)
         tokens = m.num_patches if kind in MATRICES else None
-        self.blocks = nn.ModuleList(
-            MixerBlock(m, heads, kind == "softmax", tokens) for _ in range(m.depth)
-        )
+        self.blocks = nn.ModuleList(MixerBlock(m, heads, kind == "softmax", tokens) for _ in range(m.depth))
         self.head = nn.Linear(m.embed_dim, m.num_classes)
 
     def spatial(self) -> list[SpatialMix]:

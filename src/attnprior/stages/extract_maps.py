@@ -53,7 +53,7 @@ def work(job: Job) -> dict:
 
     tensors: dict[str, Any] = {}
     about: dict[str, Any] = {"kind": "maps", "study": job.wildcards["study"], "heads_layer": HEADS_LAYER}
-    about |= {"images": {}, "networks": [], "reconstructions": []}
+    about |= {"images": {}, "networks": [], "reconstructions": [], "without_attention": []}
     chosen, shown = {}, {}
     for name, data in loaded.items():
         images, about["images"][name] = choose_images(data)
@@ -63,7 +63,8 @@ def work(job: Job) -> dict:
     for path, who, header in found:
         dataset = who["dataset"]
         if header["model"].get("kind") == "convmixer":
-            continue  # it has no attention, so it cannot be shown
+            about["without_attention"].append([dataset, who["name"]])
+            continue
         model = build(Model, header["model"], f"{path}: model")
         datasets.check_model(model, loaded[dataset], f"{path}: model")
         transfer = header.get("transfer", {})

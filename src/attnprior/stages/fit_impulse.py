@@ -56,7 +56,9 @@ def work(job: Job) -> dict:
             tensors["pos_embed"] = code
         if fit.value_norm:
             pairs = mimetic_values(model, seed)
-            tensors["v"], tensors["proj"] = (fit.value_norm * torch.stack(p) for p in zip(*pairs, strict=True))
+            tensors["v"], tensors["proj"] = (
+                fit.value_norm * torch.stack(p) for p in zip(*pairs, strict=True)
+            )
         header = {
             "fit": asdict(fit),
             "model": asdict(model),

@@ -87,7 +87,9 @@ def pretrain(job: Job, teacher: Teacher, model: Model, data, device, checkpoint)
     from attnprior.train.pretrain import Pretraining
 
     assert teacher.recipe is not None and teacher.decoder is not None
-    assert teacher.mask_ratio is not None and teacher.norm_pix_loss is not None and teacher.masking is not None
+    assert (
+        teacher.mask_ratio is not None and teacher.norm_pix_loss is not None and teacher.masking is not None
+    )
     recipe, seed = job.settings(Recipe, "recipes", teacher.recipe), job.wildcards["seed"]
     shape = (model, teacher.decoder, teacher.mask_ratio, teacher.norm_pix_loss)
     mae = build_mae(*shape, seed, teacher.masking).to(device)
