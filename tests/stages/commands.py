@@ -137,6 +137,8 @@ def teacher(name="mae", seed=0, model=MODEL, recipe=RECIPE):
 
 def fit(name="adam", seed=0, model=MODEL, **changes):
     settings = {**{"adam": ADAM, "svd": SVD}[name], **changes}
+    if settings["inputs"] is None:
+        del settings["inputs"]
     params = {f"fits.{name}": settings, "models.m": model, "compute": COMPUTE}
     outputs = {"output": "fit.safetensors", "metrics": "metrics.json", "history": "history.csv"}
     return [

@@ -158,8 +158,8 @@ def decoder_model(model: Model, teacher: Teacher) -> Model:
     """Return the decoder's blocks as a model: position code at the input, biases everywhere."""
     assert teacher.decoder is not None
     sizes = asdict(teacher.decoder)
-    plain = {"attention": "qk", "value": True, "qkv_bias": True, "proj_bias": True}
-    return replace(model, **sizes, **plain, pos_at="input", alpha=1.0)
+    own = replace(model, **sizes, pos_at="input", alpha=1.0, attention="qk", value=True)
+    return replace(own, qkv_bias=True, proj_bias=True)
 
 
 def teacher_flops(teacher: Teacher, model: Model, recipe: Recipe | None, images: int) -> float:

@@ -22,10 +22,11 @@ def numerical_rank(matrix: Tensor, tolerance: float) -> Tensor:
 
 @torch.inference_mode()
 def token_ranks(network: ViT | ConvMixer, images: Tensor, tolerance: float) -> Tensor:
-    """Return the rank of the tokens that enter each layer, int64 (layers, B), of normalised images (B, C, H, W).
+    """Return the rank of the tokens of images (B, C, H, W) that enter each layer, int64 (layers, B).
 
-    Tokens are those of the patches, without a class token, before the norm of the layer; what leaves the last
-    layer is not looked at. The tolerance is relative to the largest singular value of each matrix.
+    Images are normalised.
+    Tokens are those of the patches, without a class token, before the norm of the layer; what leaves
+    the last layer is not looked at. The tolerance is relative to the largest singular value of each matrix.
     """
     if isinstance(network, ConvMixer):
         first, prefix = network.embed(images).flatten(2).mT, 0

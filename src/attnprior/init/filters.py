@@ -45,7 +45,7 @@ def matrices(column: Tensor, squared_norm: float) -> Tensor:
 
 
 def filter_matrix(filters: Tensor, grid: int) -> Tensor:
-    """Return the matrices (H, N, N) that act on grid x grid patches as filters (H, 1, k, k) do, zero padded."""
+    """Return the matrices (H, N, N) that act on grid x grid patches as filters (H, 1, k, k) do."""
     pixels = torch.eye(grid**2).view(grid**2, 1, grid, grid)  # one image per patch
     acted = torch.nn.functional.conv2d(pixels, filters, padding=filters.shape[-1] // 2)  # N H y x
     return acted.flatten(2).permute(1, 2, 0)

@@ -219,8 +219,8 @@ def fit_svd(
 def write_qk(attention: Attention, q: Tensor, k: Tensor) -> None:
     """Write Q (H, D, R) and K (H, R, D) into the fused weight; values, output map and biases stay.
 
-    Row h R + r of `qkv` (or `qk`) becomes Q[h, :, r], row D + h R + r becomes K[h, r, :]. Free queries and keys
-    become Q and K themselves, with N in the place of D.
+    Row h R + r of `qkv` (or `qk`) becomes Q[h, :, r], row D + h R + r becomes K[h, r, :]. Free queries and
+    keys become Q and K themselves, with N in the place of D.
     """
     if attention.q is not None and attention.k is not None:
         attention.q.copy_(q)

@@ -56,10 +56,10 @@ def validate_model(model: config.AnyModel, where: str) -> None:
             raise _refuse(where, "kernel_size", model.kernel_size, "it must be odd")
         return
     m = model
-    for key, allowed in CHOICES.items():
+    for key, choices in CHOICES.items():
         value = getattr(m, key)
-        if value not in allowed:
-            raise _refuse(where, key, value, f"use one of {', '.join(allowed)}{nearest(value, allowed)}")
+        if value not in choices:
+            raise _refuse(where, key, value, f"use one of {', '.join(choices)}{nearest(value, choices)}")
     if m.embed_dim % m.num_heads:
         raise _refuse(where, "num_heads", m.num_heads, f"it must divide embed_dim {m.embed_dim}")
     if m.patch_norm and m.patch_size**2 * m.in_chans == 1:
@@ -220,7 +220,8 @@ def _needed(fit: config.Fit, key: str, used: bool, where: str, owner: str) -> No
         raise UserError(f"params.yaml: missing key {where}.{key}, needed by a model with {owner}")
     if not used and getattr(fit, key) is not None:
         raise UserError(
-            f"params.yaml: {where}.{key} is not used by its model {fit.model!r} (only with {owner}); remove it"
+            f"params.yaml: {where}.{key} is not used by its model {fit.model!r} (only with {owner});"
+            " remove it"
         )
 
 
@@ -233,7 +234,7 @@ def validate_hand_over(teacher: config.Model, student: config.Model, name: str, 
     Raises:
         UserError: a setting that shapes weights or their use differs.
     """
-    keys = HANDED_ON
+    keys: tuple[str, ...] = HANDED_ON
     if student.attention == "free" or student.pos_embed == "identity":
         keys += ("image_size",)
     for key in keys:

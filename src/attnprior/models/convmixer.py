@@ -1,4 +1,4 @@
-"""ConvMixer (arXiv 2201.09792) whose depthwise filters can be shared, softmax-normalised or whole matrices."""
+"""ConvMixer (arXiv 2201.09792) whose depthwise filters can be shared, softmax-normalised or matrices."""
 
 from collections.abc import Collection
 
@@ -30,7 +30,7 @@ class SpatialMix(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the mixed channels (B, C, y, x) of x (B, C, y, x)."""
-        weight = self.weight
+        weight: Tensor = self.weight
         if self.softmax:
             weight = weight.flatten(1).softmax(-1).view_as(weight)
         weight = weight[self.choice]  # C 1 k k | C N N

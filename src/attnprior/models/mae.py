@@ -115,9 +115,9 @@ class MAE(nn.Module):
     def forward(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (loss, prediction (B, N, p*p*C), mask (B, N)) of images (B, C, H, W).
 
-        `noise` (B, N) are the numbers of `random_masking`, such as `noise` draws. The loss is the squared error, averaged
-        over hidden patches; with norm_pix_loss each target patch is normalised by its mean and unbiased
-        variance (section 5).
+        `noise` (B, N) are the numbers of `random_masking`, such as `noise` draws. The loss is the squared
+        error, averaged over hidden patches; with norm_pix_loss each target patch is normalised by its mean
+        and unbiased variance (section 5).
         """
         target = patchify(images, self.encoder.config.patch_size)  # B N p*p*C
         ids_keep, ids_restore, mask = random_masking(noise, self.keep)

@@ -91,8 +91,8 @@ class ViT(nn.Module):
     """Vision Transformer with timm's parameter names.
 
     A fixed position code is a buffer outside the state dict, a learned one a parameter. `logit_scale` is the
-    factor of q k^T in every layer, that of the settings if None. With `num_classes` 0 there is no head and the
-    "logits" are the pooled features. `drop_path` is the rate of the last block, for `drop_path_masks`.
+    factor of q k^T in every layer, that of the settings if None. With `num_classes` 0 there is no head and
+    the "logits" are the pooled features. `drop_path` is the rate of the last block, for `drop_path_masks`.
     """
 
     def __init__(self, config: config.Model, *, drop_path: float = 0.0, logit_scale: float | None = None):

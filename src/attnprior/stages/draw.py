@@ -107,7 +107,7 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
     shown = {
         "target": target,
         "fitted": attention.position_maps(before, q, k, about["logit_scale"]),
-        "trained": attention.position_maps(after, *trained, header["logit_scale"] * share),
+        "trained": attention.position_maps(after, trained[0], trained[1], header["logit_scale"] * share),
     }
     dataset, student, seed = identity(weights_path)
     caption = (
@@ -149,9 +149,9 @@ def _impulse_text(model: Model, scale: float) -> str:
         )
     if model.pos_at == "input":
         return (
-            "Fitted: softmax(gamma P Q K P^T) of the fit, P the position code with each row normalised as a layer"
-            " does. Trained: the same of the student after its last epoch, the part of its logits that depends"
-            f" on position alone, without biases (gamma {scale:g})."
+            "Fitted: softmax(gamma P Q K P^T) of the fit, P the position code with each row normalised as by"
+            " a layer. Trained: the same of the student after its last epoch, the part of its logits that"
+            f" depends on position alone, without biases (gamma {scale:g})."
         )
     return (
         "Fitted: softmax(gamma P Q K P^T) of the fit."

@@ -73,7 +73,7 @@ def work(job: Job) -> dict:
 
 
 def mimetic_values(model: Model, seed: int):
-    """Return weights (D, D) of values and output map for every layer, from the stream (seed, "fit_value", l)."""
+    """Return weights (D, D) of values and output map for every layer l, from (seed, "fit_value", l)."""
     from attnprior.init.mimetic import mimetic_vo
     from attnprior.randomness import generator
 
