@@ -149,7 +149,7 @@ def fit(name="adam", seed=0, model=MODEL, **changes):
 
 
 def train(name="plain", seed=0, model=MODEL, recipe=RECIPE, inputs=True, **changes):
-    settings = {**STUDENTS[name], **changes}
+    settings = {**STUDENTS.get(name, STUDENTS["plain"]), **changes}
     params = {f"students.{name}": settings, "models.m": model, "recipes.r": recipe, "compute": COMPUTE}
     outputs = {
         "weights": "weights.safetensors",
