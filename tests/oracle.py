@@ -12,6 +12,7 @@ from attnprior import config
 DATA = Path(__file__).parent / "data"
 
 MODEL = config.Model(
+    kind="vit",
     image_size=8,
     in_chans=1,
     num_classes=10,
@@ -21,8 +22,11 @@ MODEL = config.Model(
     depth=3,
     num_heads=4,
     mlp_ratio=2.0,
+    attention="qk",
+    value=True,
     qkv_bias=False,
     proj_bias=False,
+    logit_scale=None,
     norm_eps=1e-5,
     pos_embed="sincos2d_simple",
     pos_at="qk",
@@ -43,6 +47,20 @@ STANDARD = replace(
     cls_token=True,
     pool="mean_fc_norm",
     weight_init="trunc_normal",
+)
+ROPE = replace(MODEL, pos_embed="rope", alpha=1.0)
+FREE = replace(MODEL, attention="free", pos_embed="none", pos_at="none", alpha=1.0)  # Model III
+MIXER = config.ConvMixer(
+    kind="convmixer",
+    image_size=8,
+    in_chans=1,
+    num_classes=10,
+    patch_size=2,
+    embed_dim=16,
+    depth=2,
+    kernel_size=3,
+    gelu_after_spatial=True,
+    norm_eps=1e-5,
 )
 DECODER = config.Decoder(embed_dim=16, depth=1, num_heads=2, mlp_ratio=2.0)
 

@@ -46,6 +46,9 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Model:
+    """A Vision Transformer."""
+
+    kind: str  # vit
     image_size: int
     in_chans: int
     num_classes: int
@@ -55,12 +58,15 @@ class Model:
     depth: int
     num_heads: int
     mlp_ratio: float
+    attention: str  # qk | free: maps of queries and keys of the tokens, or of free Q and K (Model III)
+    value: bool  # False: the values are the normalised tokens themselves
     qkv_bias: bool
     proj_bias: bool
+    logit_scale: float | None  # factor of the logits; None: head_dim^-0.5
     norm_eps: float
-    pos_embed: str  # sincos2d (MAE) | sincos2d_simple (Simple ViT) | learned | identity | none
-    pos_at: str  # input | qk | none: added to the tokens once, or blended into every layer's Q/K input
-    alpha: float  # Q/K input is alpha * LN(x) + (1 - alpha) * P where pos_at is qk; 1 elsewhere
+    pos_embed: str  # sincos2d (MAE) | sincos2d_simple (Simple ViT) | learned | identity | rope | none
+    pos_at: str  # input | qk | none: added to the tokens once, or in the queries and keys of every layer
+    alpha: float  # share of the content where content and position are blended; see models/checks.py
     cls_token: bool
     pool: str  # mean | mean_fc_norm | cls
     weight_init: str  # torch | trunc_normal
@@ -77,6 +83,39 @@ class Model:
     @property
     def head_dim(self) -> int:
         return self.embed_dim // self.num_heads
+
+    @property
+    def scale(self) -> float:
+        """Factor of the attention logits, where no impulse fit brings its own."""
+        return self.head_dim**-0.5 if self.logit_scale is None else self.logit_scale
+
+
+@dataclass(frozen=True)
+class ConvMixer:
+    """A ConvMixer (arXiv 2201.09792): depthwise filters mix space, 1x1 convolutions mix channels."""
+
+    kind: str  # convmixer
+    image_size: int
+    in_chans: int
+    num_classes: int
+    patch_size: int
+    embed_dim: int
+    depth: int
+    kernel_size: int  # odd
+    gelu_after_spatial: bool  # the published network has it, the released code of arXiv 2401.12511 not
+    norm_eps: float  # of every BatchNorm
+
+    @property
+    def grid(self) -> int:
+        """Patches along one side."""
+        return self.image_size // self.patch_size
+
+    @property
+    def num_patches(self) -> int:
+        return self.grid**2
+
+
+AnyModel = Model | ConvMixer
 
 
 @dataclass(frozen=True)
@@ -105,10 +144,19 @@ class Teacher:
     mask_ratio: float | None = None  # mae only
     norm_pix_loss: bool | None = None  # mae only
     decoder: Decoder | None = None  # mae only
+    masking: str | None = None  # mae only: random | block | grid
     student: str | None = None  # student only: whose trained weights of the same seed it has
     path: str | None = None  # file only
     format: str | None = None  # file only: attnprior | timm
     dataset: str | None = None  # what it is made on; None: the data set of the arm that uses it
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a fit takes as the input of queries and keys (pseudo-inputs of arXiv 2404.01139)."""
+
+    first: str  # layer 1: position | uniform | gaussian | position_uniform | position_gaussian
+    rest: str  # all other layers
 
 
 @dataclass(frozen=True)
@@ -117,21 +165,30 @@ class Fit:
     filter_size: int
     offsets: str  # random | ordered: drawn per layer and head, or the fixed order of arXiv 2505.19985
     solver: str  # adam (arXiv 2401.12511) | svd (arXiv 2505.19985)
-    logit_scale: float  # gamma: the factor of the logits, kept in the student
+    layers: str  # each | shared: a fit per layer, or one for all layers of the same input
+    logit_scale: float | None  # gamma: the factor of the logits, kept in the student; None: the model's
     steps: int | None = None  # adam only
     lr: float | None = None  # adam only
     norm_every: int | None = None  # adam only; 0 means no weight normalisation
     signal: float | None = None  # svd only
     noise: float | None = None  # svd only
     norm: float | None = None  # svd only: Frobenius norm of each head's Q and K
+    value_norm: float | None = None  # svd only: factor of mimetic values and output map; 0 leaves them
+    inputs: Inputs | None = None  # models with queries and keys of tokens only
+    position_norm: float | None = None  # learned position codes only: their factor at the start
 
 
 @dataclass(frozen=True)
 class Init:
-    source: str  # random | mimetic | impulse | teacher
+    source: str  # random | mimetic | mimetic_reduced | impulse | teacher | filters
     fit: str | None = None  # impulse only
     teacher: str | None = None  # teacher only: fine-tuning
     value: bool | None = None  # mimetic only: V and projection, too
+    kind: str | None = None  # filters only; see init/filters.py
+    heads: int | None = None  # filters only: number of distinct filters
+    entries: int | None = None  # filters of kind box only: entries that are not 0
+    variance: float | None = None  # filters of kind gauss only: of the bell, in square pixels
+    squared_norm: float | None = None  # filters but random, learned and softmax: its mean over filters
 
 
 @dataclass(frozen=True)
@@ -157,6 +214,7 @@ class Student:
     overrides: dict[str, Any]  # recipe keys that differ for this student
     labels: int
     permute_labels: bool  # control: the training labels are shuffled once, val and test stay true
+    freeze: str  # none | spatial: what is not trained; Q and K of a ViT, filters and bias of a ConvMixer
 
 
 @dataclass(frozen=True)
@@ -184,6 +242,7 @@ class Study:
 
 NESTED: dict[str, type] = {
     "resize": Resize,
+    "inputs": Inputs,
     "probe": Probe,
     "decoder": Decoder,
     "init": Init,
@@ -201,6 +260,10 @@ def build(cls: type[T], values: dict, where: str) -> T:
     Raises:
         UserError: a key is unknown or missing.
     """
+    if cls is Model and values.get("kind") == "convmixer":
+        raise UserError(
+            f"params.yaml: {where} is a convmixer, which has no attention; use a model of kind vit"
+        )
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
@@ -222,6 +285,19 @@ def build(cls: type[T], values: dict, where: str) -> T:
     if cls in (Recipe, Augment, Erasing):  # pairs of numbers
         made = {k: tuple(v) if isinstance(v, list) else v for k, v in made.items()}
     return cls(**made)
+
+
+def build_model(values: dict, where: str) -> AnyModel:
+    """Return the model of either kind made of `values`, taken from `params.yaml` at the dotted key `where`.
+
+    Raises:
+        UserError: its kind is unknown, or a key is unknown or missing.
+    """
+    kinds: dict[str, type[AnyModel]] = {"vit": Model, "convmixer": ConvMixer}
+    kind = values.get("kind")
+    if kind not in kinds:
+        raise UserError(f"params.yaml: {where}.kind is {kind!r}; allowed: {', '.join(kinds)}")
+    return build(kinds[kind], values, where)
 
 
 def build_study(values: dict, where: str) -> Study:

@@ -10,10 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnprior.analysis import flops, sizes
-from attnprior.config import Decoder, Fit, Model, Probe, Recipe, Student, Teacher, Transfer, build
+from attnprior.config import (
+    Decoder,
+    Fit,
+    Init,
+    Inputs,
+    Model,
+    Probe,
+    Recipe,
+    Student,
+    Teacher,
+    Transfer,
+    build,
+)
 from attnprior.data.augment import Shifted
 from attnprior.init import impulse
-from attnprior.models.checks import validate_model
+from attnprior.models.checks import FILTERS, validate_model
+from attnprior.models.freeze import freeze_spatial
 from attnprior.models.mae import build_mae, encoder_config
 from attnprior.models.position import fixed_code
 from attnprior.models.transfer_checks import validate_transfer
@@ -21,9 +34,10 @@ from attnprior.models.vit import build_vit
 from attnprior.train.engine import training_flops
 from attnprior.train.flops import count_flops
 from attnprior.train.pretrain import Pretraining
+from attnprior.train.students import build_network
 from attnprior.train.supervised import Network, Supervised
 from attnprior.workflow import params
-from tests.oracle import MODEL
+from tests.oracle import FREE, MIXER, MODEL
 from tests.train.small import RECIPE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,9 +47,12 @@ LABELS = 10
 @st.composite
 def models(draw) -> Model:
     """Models of every structure that the settings allow, small."""
-    pos_at = draw(st.sampled_from(["input", "qk", "none"]))
-    pos_embed = "none" if pos_at == "none" else draw(st.sampled_from(["sincos2d", "learned", "identity"]))
-    cls_token = draw(st.booleans())
+    free, value = draw(st.booleans()), draw(st.booleans())
+    pos_at = draw(st.sampled_from(["input", "none"] if free else ["input", "qk", "none"]))
+    codes = ["sincos2d", "learned", "identity", *(["rope"] if pos_at == "qk" else [])]
+    pos_embed = "none" if pos_at == "none" else draw(st.sampled_from(codes))
+    cls_token = not free and draw(st.booleans())
+    alphas = {"qk": [1.0] if pos_embed == "rope" else [0.0, 0.1, 1.0], "input": [0.5, 1.0], "none": [1.0]}
     model = replace(
         MODEL,
         image_size=8,
@@ -47,11 +64,13 @@ def models(draw) -> Model:
         depth=draw(st.integers(1, 3)),
         num_heads=draw(st.sampled_from([1, 2, 4])),
         mlp_ratio=draw(st.sampled_from([1.0, 2.5, 4.0])),
-        qkv_bias=draw(st.booleans()),
+        attention="free" if free else "qk",
+        value=value,
+        qkv_bias=(value or not free) and draw(st.booleans()),
         proj_bias=draw(st.booleans()),
         pos_embed=pos_embed,
         pos_at=pos_at,
-        alpha=draw(st.sampled_from([0.0, 0.1, 1.0])) if pos_at == "qk" else 1.0,
+        alpha=draw(st.sampled_from(alphas[pos_at])),
         cls_token=cls_token,
         pool=draw(st.sampled_from(["mean", "mean_fc_norm", *(["cls"] if cls_token else [])])),
     )
@@ -68,9 +87,9 @@ def images(model: Model, count: int = LABELS) -> tuple[Shifted, torch.Tensor]:
     return Shifted(pixels, [0.5] * model.in_chans, [0.5] * model.in_chans, 1), torch.zeros(count).long()
 
 
-def student(transfer: Transfer) -> Student:
+def student(transfer: Transfer, **changes) -> Student:
     shipped = params.load(ROOT)["students"]["random"]
-    return replace(build(Student, shipped, "students.random"), transfer=transfer, labels=LABELS)
+    return replace(build(Student, shipped, "students.random"), transfer=transfer, labels=LABELS, **changes)
 
 
 @st.composite
@@ -109,18 +128,65 @@ def transfers(draw, model: Model) -> tuple[Transfer, Model | None]:
 def test_students_take_what_the_counter_counts(model, data):
     transfer, teacher = data.draw(transfers(model))
     validate_transfer(transfer, model, teacher or model, "students.drawn")
+    freeze = "none"
+    if teacher is None:
+        freeze = data.draw(st.sampled_from(["none", "spatial"]))
     run = recipe(data.draw(st.sampled_from([4, 10, 64])))
     frozen = build_vit(encoder_config(teacher), 1).eval().requires_grad_(False) if teacher else None
-    objective = Supervised(Network(build_vit(model, 0), transfer, frozen), run, 0)
+    vit = build_vit(model, 0)
+    if freeze == "spatial":
+        freeze_spatial(vit)
+    objective = Supervised(Network(vit, transfer, frozen), run, 0)
     counted = training_flops(objective, *images(model), run, 0)
-    assert flops.student_flops(student(transfer), model, run, teacher) == pytest.approx(counted, rel=1e-12)
+    said = flops.student_flops(student(transfer, freeze=freeze), model, run, teacher)
+    assert said == pytest.approx(counted, rel=1e-12)
+    trained = sum(p.numel() for p in vit.parameters() if p.requires_grad)
+    held = sizes.spatial_parameters(model, Init("random")) if freeze == "spatial" else 0
+    assert sizes.student_parameters(model, Init("random")) - held == trained
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_convmixers_take_what_the_counter_counts(data):
+    kind, freeze = (data.draw(st.sampled_from(c)) for c in (list(FILTERS), ["none", "spatial"]))
+    freeze = "none" if kind == "learned" else freeze
+    model = replace(
+        MIXER,
+        in_chans=data.draw(st.sampled_from([1, 3])),
+        patch_size=data.draw(st.sampled_from([2, 4])),
+        kernel_size=data.draw(st.sampled_from([1, 3, 5])),
+        depth=data.draw(st.integers(1, 3)),
+        gelu_after_spatial=data.draw(st.booleans()),
+    )
+    numbers = {"entries": 1, "variance": 0.5, "squared_norm": 0.3}
+    own = {key: numbers[key] for key in FILTERS[kind]}
+    init = Init("filters", kind=kind, heads=data.draw(st.sampled_from([1, 5, 16])), **own)
+    settled, run = (
+        student(Transfer("none"), init=init, freeze=freeze),
+        recipe(data.draw(st.sampled_from([4, 64]))),
+    )
+    network = build_network(settled, model, run, 0, None, None, "s")
+    counted = training_flops(Supervised(network, run, 0), *images(model), run, 0)
+    assert flops.student_flops(settled, model, run, None) == pytest.approx(counted, rel=1e-12)
+    parameters = list(network.student.parameters())
+    assert sizes.student_parameters(model, init) == sum(p.numel() for p in parameters)
+    held = sizes.spatial_parameters(model, init) if freeze == "spatial" else 0
+    assert sum(p.numel() for p in parameters if not p.requires_grad) == held
+    with torch.inference_mode():
+        one = count_flops(lambda: network.student(torch.zeros(1, model.in_chans, 8, 8)))
+    assert flops.evaluation(settled, model) == one
 
 
 @settings(max_examples=12, deadline=None)
-@given(models(), st.sampled_from([4, 64]), st.sampled_from([0.5, 0.6]), st.integers(1, 2))
+@given(
+    models().filter(lambda m: m.attention == "qk"),
+    st.sampled_from([4, 64]),
+    st.sampled_from([0.5, 0.6]),
+    st.integers(1, 2),
+)
 def test_masked_autoencoders_take_what_the_counter_counts(model, batch, ratio, depth):
     decoder = Decoder(embed_dim=24, depth=depth, num_heads=2, mlp_ratio=2.0)
-    teacher = Teacher("mae", "m", Probe(10, 0.01, 1), "r", ratio, False, decoder)
+    teacher = Teacher("mae", "m", Probe(10, 0.01, 1), "r", ratio, False, decoder, "random")
     mae, run = build_mae(model, decoder, ratio, False, 0), recipe(batch)
     counted = training_flops(Pretraining(mae, 0), *images(model), run, 0)
     assert flops.teacher_flops(teacher, model, run, LABELS) == pytest.approx(counted, rel=1e-12)
@@ -150,12 +216,24 @@ def test_fits_take_what_the_counter_counts(size, heads):
     target = impulse.targets(offsets, model.grid, model.grid)
     weights = torch.rand(2, model.depth, heads, model.head_dim, model.embed_dim)
     step = count_flops(lambda: impulse.gradient(weights, position, target, 0.1))
-    adam = Fit("m", 3, "random", "adam", 0.1, steps=70, lr=0.1, norm_every=0)
+    adam = Fit("m", 3, "random", "adam", "each", 0.1, steps=70, lr=0.1, norm_every=0)
     assert flops.fit_flops(adam, model) == 70 * step
+    shared = replace(adam, layers="shared", inputs=Inputs("position", "uniform"))
+    assert flops.fit_flops(shared, model) == 70 * step * 2 / 3  # two fits for three layers
+    assert flops.fit_flops(replace(shared, inputs=Inputs("position", "position")), model) == 70 * step / 3
     rng = torch.Generator().manual_seed(0)
     closed = count_flops(lambda: impulse.fit_svd(position, target, model.head_dim, 1.0, 0.1, 1.0, rng))
-    svd = Fit("m", 3, "random", "svd", 0.1, signal=1.0, noise=0.1, norm=1.0)
+    svd = Fit("m", 3, "random", "svd", "each", 0.1, signal=1.0, noise=0.1, norm=1.0)
     assert 0.8 * flops.fit_flops(svd, model) < closed <= flops.fit_flops(svd, model)
+
+
+def test_fits_of_free_queries_and_keys_take_what_the_counter_counts():
+    target = torch.zeros(3, 4, 16, 16)
+    weights = torch.rand(2, 3, 4, 8, 16)
+    step = count_flops(lambda: impulse.gradient(weights, torch.eye(16), target, 0.1))
+    adam = Fit("m", 3, "random", "adam", "each", 0.1, steps=70, lr=0.1, norm_every=0)
+    assert flops.fit_flops(adam, FREE) == 70 * step
+    assert 3 * sizes.fit_weights(FREE) == weights.numel()
 
 
 def test_files_are_as_large_as_said(tmp_path):

@@ -11,7 +11,7 @@ from attnprior.init.mimetic import vo_from
 from attnprior.models.position import sincos2d
 from attnprior.models.vit import build_vit
 from attnprior.randomness import generator
-from tests.oracle import MODEL, Arrays, assert_close, random_images
+from tests.oracle import FREE, MODEL, Arrays, assert_close, random_images
 
 offsets = st.tuples(st.integers(-3, 3), st.integers(-3, 3))
 sides = st.integers(3, 6)
@@ -371,3 +371,25 @@ def test_writing_queries_and_keys_changes_their_rows_only(bias):
     assert torch.equal(weight[64:], before.blocks[1].attn.qkv.weight[64:])
     assert weight.requires_grad
     assert all(block.attn.logit_scale == 0.1 for block in vit.blocks)
+
+
+def test_model_iii_has_the_fitted_maps_for_any_image():
+    target = impulse.targets(impulse.offsets_ordered(4), 4, 4)
+    eye = torch.eye(16)
+    q, k, _ = impulse.fit_adam(eye, target, 8, 1.0, 400, 1e-2, 0, generator(0, "fit_init"))
+    assert q.shape == (4, 16, 8) and k.shape == (4, 8, 16)
+    vit = build_vit(FREE, 0, logit_scale=1.0)
+    impulse.write_qk(vit.blocks[2].attn, q, k)
+    _, recorded = vit(random_images(), record=("logits",))
+    expected = impulse.attention_map(eye, q, k, 1.0)
+    maps = recorded["logits"][2].softmax(-1)
+    torch.testing.assert_close(maps, expected.expand(5, -1, -1, -1), rtol=0, atol=1e-5)
+    assert impulse.fit_report(expected, target)["hit_rate"] == 1
+
+
+def test_writing_into_a_layer_without_values_changes_all_of_its_rows():
+    vit = build_vit(replace(MODEL, value=False), 0)
+    q, k = torch.ones(4, 32, 8), 2 * torch.ones(4, 8, 32)
+    impulse.write_qk(vit.blocks[0].attn, q, k)
+    weight = vit.blocks[0].attn.qk.weight
+    assert (weight[:32] == 1).all() and (weight[32:] == 2).all()

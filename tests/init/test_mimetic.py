@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from attnprior.init import mimetic
 from attnprior.models.vit import build_vit
 from attnprior.randomness import generator
-from tests.oracle import MODEL, Arrays, assert_close
+from tests.oracle import FREE, MODEL, Arrays, assert_close
 
 
 @pytest.mark.parametrize("name", ["mimetic_qk", "mimetic_vo", "mimetic_normal"])
@@ -83,6 +83,32 @@ def test_only_queries_and_keys_and_on_request_values_are_written(value):
     for block, old in zip(vit.blocks, before.blocks, strict=True):
         assert torch.equal(block.attn.qkv.weight[64:], old.attn.qkv.weight[64:]) != value
         assert not torch.equal(block.attn.qkv.weight[:64], old.attn.qkv.weight[:64])
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_free_queries_and_keys_are_mimetic_over_tokens(value):
+    vit = build_vit(FREE, 0)
+    mimetic.apply_mimetic(vit, 0, value)
+    attn = vit.blocks[0].attn
+    draw = mimetic.uniform((4, 16, 16), generator(0, "mimetic", 0))
+    q, k = mimetic.qk_from(draw, 8)
+    assert torch.equal(attn.q, q) and torch.equal(attn.k, k)
+    effective = F.linear(F.linear(torch.eye(32), attn.v.weight), attn.proj.weight)
+    assert (effective.diagonal().mean().item() < -0.3) == value
+
+
+def test_the_reduced_baseline_has_less_noise_and_no_values():
+    vit, before = build_vit(MODEL, 0), build_vit(MODEL, 0)
+    mimetic.apply_mimetic(vit, 0, False, reduced=True)
+    weight = vit.blocks[1].attn.qkv.weight
+    q, k = weight[:32].view(4, 8, 32).mT, weight[32:64].view(4, 8, 32)
+    rng = generator(0, "mimetic", 1)
+    draw01 = torch.rand(4, 32, 32, dtype=torch.float64, generator=rng)
+    matrix = 0.7 * 32**-0.5 * (2 * draw01 - 1) + 0.7 * torch.eye(32)  # as released, written out
+    u, s, vt = torch.linalg.svd(matrix)
+    assert_close(q @ k, u[..., :8] * s[:, None, :8] @ vt[:, :8])
+    changed = {n for n, t in vit.state_dict().items() if not torch.equal(t, before.state_dict()[n])}
+    assert changed == {f"blocks.{i}.attn.qkv.weight" for i in range(3)}
 
 
 def test_layers_differ_and_the_seed_decides():

@@ -7,11 +7,13 @@ import pytest
 from attnprior import config
 from attnprior.errors import UserError
 from attnprior.models import checks
-from tests.oracle import DECODER, MODEL, STANDARD
+from tests.oracle import DECODER, FREE, MIXER, MODEL, ROPE, STANDARD
+from tests.train.small import RECIPE
 
 PROBE = config.Probe(labels=10, weight_decay=0.01, steps=10)
-MAE = config.Teacher("mae", "m", PROBE, "mae", 0.6, False, DECODER)
-FIT = config.Fit("m", 3, "random", "adam", 0.1, 10, 1e-4, 100)
+MAE = config.Teacher("mae", "m", PROBE, "mae", 0.6, False, DECODER, "random")
+POSITION = config.Inputs("position", "position")
+FIT = config.Fit("m", 3, "random", "adam", "each", 0.1, 10, 1e-4, 100, inputs=POSITION)
 
 
 @pytest.mark.parametrize("model", [MODEL, STANDARD])
@@ -43,7 +45,7 @@ def test_models_that_work_pass(model, change):
         ("pos_at", {"pos_embed": "none"}),
         ("alpha", {"alpha": -0.1}),
         ("alpha", {"alpha": 1.5}),
-        ("alpha", {"pos_at": "input"}),
+        ("alpha", {"pos_at": "input", "alpha": 0.0}),
         ("pos_embed", {"pos_embed": "sincos"}),
         ("pos_at", {"pos_at": "queries"}),
         ("pool", {"pool": "max"}),
@@ -97,9 +99,133 @@ def test_fit_settings_are_checked():
     for fit, model, key in (
         (replace(FIT, filter_size=4), MODEL, "filter_size"),
         (replace(FIT, filter_size=5, offsets="ordered"), MODEL, "filter_size"),
-        (FIT, replace(MODEL, pos_embed="learned"), "model"),
+        (FIT, replace(MODEL, pos_embed="none", pos_at="none", alpha=1.0), "model"),
+        (FIT, ROPE, "model"),
+        (FIT, replace(MODEL, logit_scale=0.2), "logit_scale"),
+        (replace(FIT, layers="both"), MODEL, "layers"),
+        (replace(FIT, inputs=config.Inputs("noise", "position")), MODEL, "inputs.first"),
+        (replace(FIT, inputs=config.Inputs("position", "uniform")), replace(MODEL, depth=1), "inputs.rest"),
+        (replace(FIT, value_norm=1.0), replace(MODEL, value=False), "value_norm"),
     ):
         refused(lambda f=fit, m=model: checks.validate_fit(f, m, "fits.f"), f"fits.f.{key}")
+
+
+def test_a_fit_has_exactly_the_options_that_its_model_uses():
+    learned = replace(MODEL, pos_embed="learned")
+    checks.validate_fit(replace(FIT, position_norm=18.0), learned, "fits.f")
+    checks.validate_fit(replace(FIT, inputs=None), FREE, "fits.f")
+    checks.validate_fit(FIT, STANDARD, "fits.f")  # a code at the input, normalised as its layers do
+    for fit, model, key in (
+        (FIT, learned, "position_norm"),
+        (replace(FIT, position_norm=18.0), MODEL, "position_norm"),
+        (FIT, FREE, "inputs"),
+        (replace(FIT, inputs=None), MODEL, "inputs"),
+    ):
+        with pytest.raises(UserError, match=rf"fits\.f\.{key}[, ]"):
+            checks.validate_fit(fit, model, "fits.f")
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("pos_at", {"pos_at": "input"}),
+        ("alpha", {"alpha": 0.5}),
+        ("num_heads", {"num_heads": 16}),
+    ],
+)
+def test_rotary_codes_turn_queries_and_keys_alone(key, change):
+    checks.validate_model(ROPE, "models.m")
+    refused(lambda: checks.validate_model(replace(ROPE, **change), "models.m"), f"models.m.{key}")
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("pos_at", {"pos_embed": "identity", "pos_at": "qk"}),
+        ("cls_token", {"cls_token": True}),
+        ("qkv_bias", {"value": False, "qkv_bias": True}),
+    ],
+)
+def test_free_attention_has_no_input(key, change):
+    checks.validate_model(FREE, "models.m")
+    checks.validate_model(replace(FREE, value=False), "models.m")
+    refused(lambda: checks.validate_model(replace(FREE, **change), "models.m"), f"models.m.{key}")
+
+
+def test_masked_autoencoders_of_model_iii_and_grids_that_do_not_fit_are_refused():
+    checks.validate_teacher(MAE, ROPE, "teachers.t")
+    checks.validate_teacher(replace(MAE, masking="grid", mask_ratio=0.75), MODEL, "teachers.t")
+    checks.validate_teacher(replace(MAE, masking="block"), MODEL, "teachers.t")
+    refused(lambda: checks.validate_teacher(MAE, FREE, "teachers.t"), "teachers.t.model")
+    grid = replace(MAE, masking="grid")
+    refused(lambda: checks.validate_teacher(grid, MODEL, "teachers.t"), "teachers.t.masking")
+    odd = replace(MODEL, image_size=10)
+    quarter = replace(grid, mask_ratio=0.75)
+    refused(lambda: checks.validate_teacher(quarter, odd, "teachers.t"), "teachers.t.masking")
+
+
+def test_convmixers_are_checked():
+    checks.validate_model(MIXER, "models.m")
+    for key, value in (("kernel_size", 4), ("patch_size", 3)):
+        wrong = replace(MIXER, **{key: value})
+        refused(lambda m=wrong: checks.validate_model(m, "models.m"), f"models.m.{key}")
+
+
+def student(transfer=None, freeze="none", **init):
+    transfer = transfer or config.Transfer("none")
+    return config.Student("m", config.Init(**init), transfer, "r", {}, 10, False, freeze)
+
+
+BOX = {"source": "filters", "kind": "box", "heads": 4, "entries": 3, "squared_norm": 1 / 3}
+
+
+def check(settings, model, recipe=RECIPE):
+    return lambda: checks.validate_student(settings, model, recipe, "students.s")
+
+
+def test_filters_and_freezing_go_with_the_model():
+    for init in (
+        BOX,
+        {"source": "filters", "kind": "softmax", "heads": 16},
+        {"source": "filters", "kind": "gauss", "heads": 1, "variance": 0.1, "squared_norm": 0.2},
+    ):
+        check(student(**init), MIXER)()
+        check(student(**init, freeze="spatial"), MIXER)()
+    check(student(source="random", freeze="spatial"), FREE)()
+    where = "students.s"
+    for settings, model, key in (
+        (student(source="random"), MIXER, "init.source"),
+        (student(**BOX), MODEL, "init.source"),
+        (student(config.Transfer("copy"), **BOX), MIXER, "transfer.method"),
+        (student(**BOX | {"kind": "boxes"}), MIXER, "init.kind"),
+        (student(**BOX | {"heads": 17}), MIXER, "init.heads"),
+        (student(**BOX | {"entries": 10}), MIXER, "init.entries"),
+        (student(source="filters", kind="learned", heads=4, freeze="spatial"), MIXER, "freeze"),
+        (student(source="random", freeze="all"), MODEL, "freeze"),
+        (student(config.Transfer("distil"), source="random", freeze="spatial"), MODEL, "freeze"),
+        (student(source="mimetic", value=True), replace(FREE, value=False), "init.value"),
+    ):
+        refused(check(settings, model), f"{where}.{key}")
+    refused(check(student(**BOX), MIXER, replace(RECIPE, drop_path=0.1)), f"{where}.recipe.drop_path")
+    for change, said in (
+        ({"variance": 1.0}, "init.variance is not used by filters of kind box (only by gauss)"),
+        ({"entries": None}, "missing key students.s.init.entries"),
+    ):
+        with pytest.raises(UserError) as caught:
+            check(student(**BOX | change), MIXER)()
+        assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_weights_are_handed_on_between_grids_but_not_between_shapes():
+    larger = replace(MODEL, image_size=12, num_classes=3, pool="mean_fc_norm")
+    checks.validate_hand_over(MODEL, larger, "t", "students.s")
+    for change in ({"embed_dim": 64}, {"patch_size": 4}, {"alpha": 0.5}, {"pos_embed": "learned"}):
+        other = replace(MODEL, **change)
+        refused(
+            lambda m=other: checks.validate_hand_over(m, MODEL, "t", "students.s"), "students.s.init.teacher"
+        )
+    free = replace(FREE, image_size=12)
+    refused(lambda: checks.validate_hand_over(free, FREE, "t", "students.s"), "students.s.init.teacher")
 
 
 def test_checking_settings_does_not_import_torch():

@@ -18,8 +18,9 @@ from attnprior.models.mae import (
     teacher_tensors,
     unpatchify,
 )
+from attnprior.models.position import interpolated
 from attnprior.models.vit import build_vit
-from tests.oracle import DECODER, MODEL, STANDARD, Arrays, assert_close, random_images, randomised
+from tests.oracle import DECODER, MODEL, ROPE, STANDARD, Arrays, assert_close, random_images, randomised
 
 HEADER = {"model": asdict(MODEL), "logit_scale": 8**-0.5}
 
@@ -259,6 +260,35 @@ def test_fine_tuning_starts_from_the_encoder_with_a_fresh_head(model):
         assert torch.equal(tensor, expected)
     copy = student.blocks[0].mlp.fc1.weight
     assert copy.data_ptr() != mae.encoder.blocks[0].mlp.fc1.weight.data_ptr()
+
+
+def test_fine_tuning_on_another_grid_starts_from_the_interpolated_code():
+    model = replace(STANDARD, pos_embed="learned")
+    tensors = teacher_tensors(randomised(build_mae(model, DECODER, 0.6, False, 0)))
+    student = build_vit(replace(model, image_size=12), 0)
+    load_pretrained(student, tensors)
+    assert torch.equal(student.pos_embed, interpolated(tensors["encoder.pos_embed"], 1, 6))
+    student(random_images(2, student.config))
+
+
+@pytest.mark.parametrize("masking", ["random", "block", "grid"])
+def test_every_way_of_masking_hides_the_same_number_of_patches(masking):
+    mae = build_mae(MODEL, DECODER, 0.75, False, 0, masking)
+    _, pred, mask = mae(random_images(), mae.noise(5, torch.Generator().manual_seed(0)))
+    assert pred.shape == (5, 16, 4) and (mask.sum(1) == 12).all()
+
+
+def test_a_rotary_encoder_turns_visible_tokens_by_their_true_places():
+    mae = randomised(build_mae(ROPE, DECODER, 0.5, False, 0)).double()
+    images = random_images().double()
+    noise = torch.rand(5, 16, generator=torch.Generator().manual_seed(0))
+    _, pred, _ = mae(images, noise)
+    order = noise.argsort(1)
+    other = noise.scatter(1, order[:, :8], noise.gather(1, order[:, :8].flip(1)))  # seen in another order
+    torch.testing.assert_close(mae(images, other)[1], pred, rtol=0, atol=1e-10)
+    table = mae.encoder.pos_embed
+    table.copy_(table.roll(1, 1))
+    assert not torch.allclose(mae(images, noise)[1], pred)
 
 
 def test_pretrained_weights_of_another_model_are_refused_by_name_and_shape():

@@ -9,16 +9,28 @@ from hypothesis import strategies as st
 from attnprior import config
 from attnprior.models import vit as module
 from attnprior.models.vit import ViT, build_vit, drop_path_masks, patchify
-from tests.oracle import MODEL, STANDARD, Arrays, assert_close, queries_keys, random_images, randomised
+from tests.oracle import (
+    FREE,
+    MODEL,
+    ROPE,
+    STANDARD,
+    Arrays,
+    assert_close,
+    queries_keys,
+    random_images,
+    randomised,
+)
 
-SIMPLE = ["alpha00", "alpha01", "alpha01_gamma", "alpha05", "identity", "input_pe", "no_pe"]
+SIMPLE = ["alpha00", "alpha01", "alpha01_gamma", "alpha05", "identity", "input_pe", "model3", "no_pe"]
 EVERY = ("q", "k", "logits", "tokens", "features")
 
 
 def simple_vit(recorded: Arrays) -> ViT:
     """Return the network of a recording made with the authors' names."""
     s = recorded.settings
+    free = not (s["spatial_pe"] or s["spatial_x"])
     model = config.Model(
+        kind="vit",
         image_size=s["image"],
         in_chans=3,
         num_classes=s["classes"],
@@ -28,17 +40,20 @@ def simple_vit(recorded: Arrays) -> ViT:
         depth=s["depth"],
         num_heads=s["heads"],
         mlp_ratio=s["mlp"] / s["dim"],
+        attention="free" if free else "qk",
+        value=True,
         qkv_bias=False,
         proj_bias=False,
+        logit_scale=s["gamma"],
         norm_eps=1e-5,
         pos_embed="sincos2d_simple" if s["input_pe"] or s["spatial_pe"] else "none",
         pos_at="input" if s["input_pe"] else "qk" if s["spatial_pe"] else "none",
-        alpha=s["alpha"] if s["spatial_pe"] else 1.0,
+        alpha=s["alpha"] if s["spatial_pe"] or s["input_pe"] else 1.0,
         cls_token=False,
         pool="mean",
         weight_init="torch",
     )
-    vit, w, p = ViT(model, logit_scale=s["gamma"]), recorded.under("w/"), s["patch"]
+    vit, w, p = ViT(model), recorded.under("w/"), s["patch"]
     state = {
         # their patch vector and ours: (row, column, channel)
         "patch_embed.proj.weight": w["to_patch_embedding.2.weight"].view(-1, p, p, 3).permute(0, 3, 1, 2),
@@ -52,9 +67,13 @@ def simple_vit(recorded: Arrays) -> ViT:
     }
     for layer in range(s["depth"]):
         theirs, ours = f"transformer.layers.{layer}", f"blocks.{layer}"
-        state[f"{ours}.attn.qkv.weight"] = torch.cat(
-            [w[f"{theirs}.0.to_qk.weight"], w[f"{theirs}.0.to_v.weight"]]
-        )
+        if free:
+            for name in "QK":
+                state[f"{ours}.attn.{name.lower()}"] = w[f"{theirs}.0.{name}"]
+            state[f"{ours}.attn.v.weight"] = w[f"{theirs}.0.to_v.weight"]
+        else:
+            parts = [w[f"{theirs}.0.to_{name}.weight"] for name in ("qk", "v")]
+            state[f"{ours}.attn.qkv.weight"] = torch.cat(parts)
         state[f"{ours}.attn.proj.weight"] = w[f"{theirs}.0.to_out.weight"]
         names[f"{theirs}.0.norm"] = f"{ours}.norm1"
         for index, name in ((0, "norm2"), (1, "mlp.fc1"), (3, "mlp.fc2")):
@@ -64,11 +83,6 @@ def simple_vit(recorded: Arrays) -> ViT:
     vit.load_state_dict(state)
     if vit.pos_embed is not None:
         vit.pos_embed.copy_(recorded["in/pos_embedding"][None])
-    if s["input_pe"]:  # theirs: alpha * tokens + (1 - alpha) * P; ours: tokens + P
-        with torch.no_grad():
-            vit.patch_embed.norm_out.weight *= s["alpha"]
-            vit.patch_embed.norm_out.bias *= s["alpha"]
-            vit.pos_embed *= 1 - s["alpha"]
     return vit
 
 
@@ -77,20 +91,24 @@ def test_simple_vit_reproduces_the_recorded_network(variant):
     recorded = Arrays(f"simple_vit_{variant}")
     vit = simple_vit(recorded)
     images, labels = recorded["in/images"], recorded["in/labels"]
-    factor = recorded.settings["alpha"] if recorded.settings["input_pe"] else 1.0
-    assert_close(vit.patch_embed(patchify(images, 4)), factor * recorded["out/patch_embed"])
+    assert_close(vit.patch_embed(patchify(images, 4)), recorded["out/patch_embed"])
     logits, got = vit(images, record=("logits", "tokens"))
     assert_close(logits, recorded["out/logits"])
     assert_close(vit(images)[0], recorded["out/logits"])  # fused path
     assert_close(vit.norm(got["tokens"][-1]), recorded["out/final_tokens"])
     for layer, attention in enumerate(got["logits"]):
-        attention = attention.softmax(-1)
-        assert_close(attention, recorded[f"out/attn/{layer}"])
+        expected = recorded[f"out/attn/{layer}"]
+        assert_close(attention.softmax(-1), expected.expand_as(attention))  # of Model III: without batch
     loss = F.cross_entropy(vit(images)[0], labels)
     assert_close(loss, recorded["out/loss"])
     loss.backward()
-    expected = recorded["out/grad/transformer.layers.0.0.to_qk.weight"]
-    assert_close(vit.blocks[0].attn.qkv.weight.grad[: len(expected)], expected)
+    attn, theirs = vit.blocks[0].attn, "out/grad/transformer.layers.0.0"
+    if vit.config.attention == "free":
+        assert_close(attn.q.grad, recorded[f"{theirs}.Q"])
+        assert_close(attn.k.grad, recorded[f"{theirs}.K"])
+    else:
+        expected = recorded[f"{theirs}.to_qk.weight"]
+        assert_close(attn.qkv.weight.grad[: len(expected)], expected)
 
 
 def test_one_minus_alpha_in_place_of_alpha_would_be_noticed():
@@ -166,6 +184,85 @@ def test_with_alpha_zero_the_map_does_not_depend_on_the_image():
         assert torch.equal(logits, logits[:1].expand_as(logits))
 
 
+@pytest.mark.parametrize("model", [replace(MODEL, alpha=0.0), FREE, replace(FREE, value=False)])
+def test_the_one_map_of_a_batch_is_that_of_every_image(model):
+    vit, images = randomised(build_vit(model, 0)), random_images()
+    logits, recorded = vit(images, record=EVERY)
+    torch.testing.assert_close(torch.cat([vit(image[None])[0] for image in images]), logits)
+    assert recorded["logits"][0].shape == (5, 4, 16, 16) and recorded["q"][0].shape == (5, 4, 16, 8)
+    assert recorded["logits"][0].stride(0) == 0  # held once
+
+
+def test_one_map_of_a_batch_has_the_gradient_of_its_images_together():
+    vit = randomised(build_vit(FREE, 0)).double()
+    images = random_images().double()
+    vit(images)[0].square().sum().backward()
+    together = vit.blocks[0].attn.q.grad.clone()
+    vit.zero_grad()
+    for image in images:
+        vit(image[None])[0].square().sum().backward()
+    torch.testing.assert_close(vit.blocks[0].attn.q.grad, together)
+
+
+def test_values_that_are_the_tokens_are_cut_into_heads():
+    vit = randomised(build_vit(replace(MODEL, value=False), 0))
+    attn, x = vit.blocks[0].attn, torch.randn(2, 16, 32, generator=torch.Generator().manual_seed(0))
+    record = {"logits": []}
+    out = attn(x, position=vit.pos_embed, alpha=0.1, record=record)
+    maps = record["logits"][0].softmax(-1)
+    by_head = [maps[:, h] @ x[:, :, 8 * h : 8 * h + 8] for h in range(4)]
+    torch.testing.assert_close(attn.proj(torch.cat(by_head, dim=2)), out)
+    assert sum(p.numel() for p in attn.parameters()) == 3 * 32**2
+
+
+@pytest.mark.parametrize("cls_token", [False, True])
+@pytest.mark.parametrize("alpha", [0.3, 1.0])
+def test_at_the_input_one_adds_the_code_and_less_blends_it(cls_token, alpha):
+    vit = randomised(build_vit(replace(MODEL, pos_at="input", alpha=alpha, cls_token=cls_token), 0))
+    patches = patchify(random_images(), 2)
+    x, code = vit.patch_embed(patches), vit.pos_embed[:, int(cls_token) :]
+    found, position = vit.embed(patches)
+    assert position is None
+    expected = x + code if alpha == 1 else alpha * x + (1 - alpha) * code
+    torch.testing.assert_close(found[:, int(cls_token) :], expected)
+
+
+def test_logit_scale_of_the_settings_is_used_where_none_is_given():
+    assert ViT(replace(MODEL, logit_scale=0.1)).logit_scale == 0.1
+    assert ViT(replace(MODEL, logit_scale=0.1), logit_scale=0.2).blocks[0].attn.logit_scale == 0.2
+    assert ViT(MODEL).blocks[0].attn.logit_scale == 8**-0.5
+
+
+def test_rotary_maps_follow_their_tokens_by_place_and_not_by_order():
+    vit, patches = randomised(build_vit(ROPE, 0)).double(), patchify(random_images(3), 2).double()
+    keep = torch.randperm(16, generator=torch.Generator().manual_seed(0)).expand(3, -1)
+    moved = vit.encode(patches, keep)
+    torch.testing.assert_close(moved, vit.encode(patches)[:, keep[0]], rtol=0, atol=1e-10)
+    some = vit.encode(patches, keep[:, :5])
+    again = vit.encode(patches, keep[:, :5].flip(1))
+    torch.testing.assert_close(again.flip(1), some, rtol=0, atol=1e-10)
+    plain = randomised(build_vit(replace(ROPE, pos_embed="none", pos_at="none"), 0)).double()
+    for a, b in zip(plain.parameters(), vit.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.allclose(plain.encode(patches), vit.encode(patches))
+
+
+def test_a_class_token_is_not_turned():
+    vit = randomised(build_vit(replace(ROPE, cls_token=True), 0))
+    _, recorded = vit(random_images(), record=("q",))
+    plain = randomised(build_vit(replace(ROPE, cls_token=True, pos_embed="none", pos_at="none"), 0))
+    _, unturned = plain(random_images(), record=("q",))
+    assert torch.equal(recorded["q"][0][:, :, :2], unturned["q"][0][:, :, :2])  # class token and patch (0, 0)
+    assert not torch.allclose(recorded["q"][0][:, :, 2:], unturned["q"][0][:, :, 2:])
+
+
+def test_free_queries_and_keys_have_the_law_of_the_released_code():
+    q, k = (p for n, p in build_vit(FREE, 0).blocks[0].attn.named_parameters() if n in ("q", "k"))
+    for tensor in (q, k):
+        assert 0.9 * 0.25 < tensor.abs().max() <= 0.25  # 1/sqrt(16 tokens)
+        assert tensor.std().item() == pytest.approx(0.25 / 3**0.5, rel=0.1)
+
+
 def test_mean_pooled_network_without_position_ignores_the_order_of_patches():
     model = replace(MODEL, pos_embed="none", pos_at="none", alpha=1.0)
     vit = randomised(build_vit(model, 0)).double()
@@ -233,6 +330,21 @@ def test_parameter_count_of_the_published_simple_vit():
     model = replace(MODEL, image_size=32, in_chans=3, embed_dim=512, depth=6, num_heads=8, mlp_ratio=1.0)
     with torch.device("meta"):
         assert sum(p.numel() for p in ViT(model).parameters()) == 9469474
+
+
+def test_all_input_variants_of_the_published_simple_vit_have_its_count():
+    """Model III with free Q (8, 256, 64) and K has half the numbers in its maps: N is half of D."""
+    model = replace(MODEL, image_size=32, in_chans=3, embed_dim=512, depth=6, num_heads=8, mlp_ratio=1.0)
+    with torch.device("meta"):
+        for change in (
+            {"pos_embed": "none", "pos_at": "none", "alpha": 1.0},
+            {"pos_at": "input", "alpha": 0.5},
+            {"pos_embed": "identity", "alpha": 0.0},
+        ):
+            assert sum(p.numel() for p in ViT(replace(model, **change)).parameters()) == 9469474
+        free = {"attention": "free", "pos_embed": "none", "pos_at": "none", "alpha": 1.0}
+        count = sum(p.numel() for p in ViT(replace(model, **free)).parameters())
+        assert count == 9469474 - 6 * 2 * 512 * (512 - 256)
 
 
 def test_building_draws_from_its_seed_and_leaves_the_global_state():

@@ -5,6 +5,7 @@ import json
 from tests import processes
 
 MODEL = {
+    "kind": "vit",
     "image_size": 8,
     "in_chans": 1,
     "num_classes": 10,
@@ -14,8 +15,11 @@ MODEL = {
     "depth": 2,
     "num_heads": 2,
     "mlp_ratio": 2.0,
+    "attention": "qk",
+    "value": True,
     "qkv_bias": False,
     "proj_bias": False,
+    "logit_scale": None,
     "norm_eps": 1e-5,
     "pos_embed": "sincos2d_simple",
     "pos_at": "qk",
@@ -67,6 +71,7 @@ TEACHERS = {
         "dataset": None,
         "recipe": "r",
         "mask_ratio": 0.6,
+        "masking": "random",
         "norm_pix_loss": False,
         "decoder": DECODER,
         "probe": PROBE,
@@ -87,6 +92,8 @@ ADAM = {
     "filter_size": 3,
     "offsets": "random",
     "solver": "adam",
+    "layers": "each",
+    "inputs": {"first": "position", "rest": "position"},
     "logit_scale": 0.5,
     "steps": 250,
     "lr": 0.01,
@@ -97,10 +104,13 @@ SVD = {
     "filter_size": 3,
     "offsets": "ordered",
     "solver": "svd",
+    "layers": "each",
+    "inputs": {"first": "position", "rest": "position"},
     "logit_scale": 0.5,
     "signal": 1000.0,
     "noise": 3.0,
     "norm": 20.0,
+    "value_norm": 0.0,
 }
 NONE = {"method": "none"}
 MAPS = {"teacher": "mae", "what": "map", "layers": {"first": 2}, "heads": "all", "maps": "same_image"}
@@ -118,6 +128,7 @@ def student(source="random", transfer=NONE, **init):
         "overrides": {},
         "labels": 60,
         "permute_labels": False,
+        "freeze": "none",
     }
 
 
@@ -163,6 +174,8 @@ def teacher(name="mae", seed=0, model=MODEL, recipe=PRETRAINING, source=None, **
 
 def fit(name="adam", seed=0, model=MODEL, **changes):
     settings = {**{"adam": ADAM, "svd": SVD}[name], **changes}
+    if settings["inputs"] is None:
+        del settings["inputs"]
     params = {f"fits.{name}": settings, "models.m": model, "compute": COMPUTE}
     outputs = {"output": "fit.safetensors", "metrics": "metrics.json", "history": "history.csv"}
     return [
@@ -173,7 +186,7 @@ def fit(name="adam", seed=0, model=MODEL, **changes):
 
 
 def train(name="plain", seed=0, model=MODEL, recipe=RECIPE, inputs=True, **changes):
-    settings = {**STUDENTS[name], **changes}
+    settings = {**STUDENTS.get(name, STUDENTS["plain"]), **changes}
     params = {f"students.{name}": settings, "models.m": model, "recipes.r": recipe, "compute": COMPUTE}
     outputs = {
         "weights": "weights.safetensors",

@@ -167,7 +167,13 @@ def write_maps(path: Path, made: dict, teachers=("mae",), split="val", grid=4, d
     """Write what `extract_maps` leaves: noise for every arm, and for teachers that rebuild images."""
     rng = np.random.default_rng(5)
     tensors = {}
-    about: dict = {"kind": "maps", "study": "digits", "heads_layer": 0, "reconstructions": []}
+    about: dict = {
+        "kind": "maps",
+        "study": "digits",
+        "heads_layer": 0,
+        "reconstructions": [],
+        "without_attention": [],
+    }
     about |= {"images": {}, "networks": []}
     for dataset in made["datasets"]:
         tensors[f"images/{dataset}"] = rng.integers(256, size=(3, 1, 2 * grid, 2 * grid), dtype=np.uint8)

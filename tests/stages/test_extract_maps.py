@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+from attnprior.analysis.looks import attention
 from attnprior.config import Teacher, build
 from attnprior.data import datasets
 from attnprior.data.loader import normalise
+from attnprior.errors import UserError
 from attnprior.files import load_tensors, save_tensors
 from attnprior.models.mae import load_teacher_encoder
 from attnprior.stages import extract_maps, train_student
 from attnprior.train.students import load_network
 from tests.stages import commands
+from tests.stages.test_train_student import IMPULSE, MIXER, STILL
 
 ARMS = ("plain", "copy", "other")
 OUT = "results/s/maps.safetensors"
@@ -193,3 +196,18 @@ def test_a_teacher_alone_shows_its_encoder(maps):
     np.testing.assert_allclose(
         tensors["teacher/digits/untrained/looked"][1].reshape(4, 16), expected, atol=1e-6
     )
+
+
+def test_students_without_attention_are_named_and_left_out(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "teachers", "fits"):
+        (tmp_path / name).symlink_to(trained / name)
+    mixer = commands.train("mixer", model=MIXER, recipe=STILL, init=IMPULSE)
+    assert train_student.main(mixer) == 0
+    assert extract_maps.main(argv(weights("mixer", "mae"))) == 0
+    tensors, header = load_tensors(OUT, "numpy")
+    assert header["without_attention"] == [["digits", "mixer"]]
+    assert [n["name"] for n in header["networks"]] == ["mae"] and not any("mixer" in k for k in tensors)
+    network = load_network(weights("mixer")[0], None)
+    with pytest.raises(UserError, match="cannot be shown"):
+        attention(network, torch.zeros(1, 1, 8, 8))

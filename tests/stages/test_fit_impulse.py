@@ -4,6 +4,7 @@ import pytest
 from attnprior import files
 from attnprior.config import Fit, Model
 from attnprior.models.position import fixed_code
+from attnprior.models.vit import build_vit
 from attnprior.stages import fit_impulse
 from tests.stages import commands
 
@@ -70,7 +71,7 @@ def test_the_history_has_a_row_per_hundred_steps(made):
 def test_layers_draw_their_own_offsets_and_seeds_differ():
     settings = Fit(**{**commands.ADAM, "filter_size": 5})
     model = Model(**{**commands.MODEL, "depth": 6})
-    first, second = (fit_impulse.layer_offsets(settings, model, seed) for seed in (0, 1))
+    first, second = (fit_impulse.fit_offsets(settings, model, seed, 6) for seed in (0, 1))
     assert first.shape == (6, 2, 2) and not (first == first[0]).all() and not (first == second).all()
 
 
@@ -105,3 +106,39 @@ def test_wrong_settings_name_their_key(tmp_path, monkeypatch, capsys, changes, m
     assert fit_impulse.main(commands.fit(**changes)) == 1
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_fit_shared_by_layers_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inputs = {"first": "position", "rest": "position"}
+    assert fit_impulse.main(commands.fit(layers="shared", inputs=inputs, logit_scale=None)) == 0
+    tensors, header = files.load_tensors(tmp_path / FOLDER / "fit.safetensors", "numpy")
+    for name in ("q", "k", "offsets"):
+        assert len(tensors[name]) == 2 and (tensors[name][0] == tensors[name][1]).all()
+    assert header["logit_scale"] == 8**-0.5  # that of the model
+    assert header["flops"]["own"] == 250 * 2 * 7 * 2 * 16 * 16 * 8
+
+
+def test_a_fit_of_free_queries_and_keys_has_tokens_for_channels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = commands.MODEL | {"attention": "free", "pos_embed": "none", "pos_at": "none", "alpha": 1.0}
+    arguments = commands.fit(model=model | {"image_size": 6}, inputs=None)
+    assert fit_impulse.main(arguments) == 0
+    tensors, _ = files.load_tensors(tmp_path / FOLDER / "fit.safetensors", "numpy")
+    assert tensors["q"].shape == (2, 2, 9, 8) and tensors["k"].shape == (2, 2, 8, 9)
+    assert files.read_json(tmp_path / FOLDER / "metrics.json")["hit_rate"] > 0.9
+
+
+def test_the_released_closed_form_brings_its_code_and_values(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    learned = commands.MODEL | {"pos_embed": "learned", "pos_at": "input", "alpha": 1.0, "cls_token": True}
+    changes = {"position_norm": 18.0, "value_norm": 2.0, "norm": 7.0, "logit_scale": None}
+    assert fit_impulse.main(commands.fit("svd", model=learned, **changes)) == 0
+    tensors, _ = files.load_tensors(tmp_path / "fits/svd/seed0/fit.safetensors", "numpy")
+    random = build_vit(Model(**learned), 0).pos_embed.detach().numpy()
+    np.testing.assert_array_equal(tensors["pos_embed"], np.float32(18) * random)
+    for layer in range(2):
+        assert np.linalg.norm(tensors["q"][layer], axis=(1, 2)) == pytest.approx(7, rel=1e-5)
+        product = tensors["v"][layer].T @ tensors["proj"][layer].T / 4
+        assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.1)
+    assert not np.allclose(tensors["v"][0], tensors["v"][1])

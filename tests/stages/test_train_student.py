@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from attnprior import files
-from attnprior.config import Model
+from attnprior.config import Init, Model, build_model
 from attnprior.data import datasets
 from attnprior.errors import UserError
+from attnprior.init.filters import build_convmixer
 from attnprior.models.vit import ViT
-from attnprior.stages import pretrain_teacher, train_student
+from attnprior.stages import fit_impulse, pretrain_teacher, train_student
 from tests import processes
 from tests.stages import commands
 
@@ -205,3 +206,77 @@ def test_permuted_labels_leave_validation_and_test_labels_true(project):
     found, _ = files.load_tensors(f"{folder('plain')}/predictions.safetensors", "numpy")
     data = datasets.load("data/digits.safetensors")
     np.testing.assert_array_equal(found["labels"], data.labels[found["index"]])
+
+
+MIXER = {
+    "kind": "convmixer",
+    "image_size": 8,
+    "in_chans": 1,
+    "num_classes": 10,
+    "patch_size": 2,
+    "embed_dim": 16,
+    "depth": 2,
+    "kernel_size": 3,
+    "gelu_after_spatial": True,
+    "norm_eps": 1e-5,
+}
+FREE = commands.MODEL | {"attention": "free", "pos_embed": "none", "pos_at": "none", "alpha": 1.0}
+LEARNED = commands.MODEL | {"pos_embed": "learned", "pos_at": "input", "alpha": 1.0, "cls_token": True}
+STILL = commands.RECIPE | {"drop_path": 0.0}
+IMPULSE = {"source": "filters", "kind": "impulse", "heads": 16, "squared_norm": 1 / 3}
+
+
+@pytest.mark.parametrize("kind", [IMPULSE, {"source": "filters", "kind": "softmax", "heads": 3}])
+@pytest.mark.parametrize("freeze", ["none", "spatial"])
+def test_a_convmixer_trains_and_predicts_from_its_file(project, kind, freeze):
+    arguments = commands.train(model=MIXER, recipe=STILL, init=kind, freeze=freeze)
+    assert train_student.main(arguments) == 0
+    tensors, header = weights("plain")
+    assert header["filters"] == {"kind": kind["kind"], "heads": kind["heads"]}
+    held = 2 * (kind["heads"] * 9 + 16) if freeze == "spatial" else 0
+    assert header["parameters"] - header["trained"] == held
+    start = build_convmixer(build_model(MIXER, "m"), Init(**kind), 0).state_dict()
+    same = torch.equal(tensors["blocks.0.spatial.weight"], start["blocks.0.spatial.weight"])
+    assert same == (freeze == "spatial")
+    assert (tensors["stem_norm.running_mean"] != 0).any()
+    assert tensors["stem_norm.num_batches_tracked"] == 3 * 2  # 60 images in batches of 32, counted once
+
+
+@pytest.mark.parametrize(("model", "fit"), [(FREE, "adam"), (LEARNED, "svd")])
+def test_impulse_students_of_other_models_start_from_their_fit(project, model, fit):
+    changes = {"inputs": None} if model is FREE else {"position_norm": 18.0, "value_norm": 1.0}
+    (project / "fits").unlink()
+    assert fit_impulse.main(commands.fit(fit, model=model, **changes)) == 0
+    student = {"init": {"source": "impulse", "fit": fit}, "freeze": "spatial"}
+    assert train_student.main(commands.train(model=model, **student)) == 0
+    made, _ = files.load_tensors(f"fits/{fit}/seed0/fit.safetensors")
+    tensors, header = weights("plain")
+    assert header["logit_scale"] == 0.5
+    for layer in range(2):
+        at = f"blocks.{layer}.attn"
+        if model is FREE:
+            assert torch.equal(tensors[f"{at}.q"], made["q"][layer])
+            assert torch.equal(tensors[f"{at}.k"], made["k"][layer])
+        else:
+            own = tensors[f"{at}.qkv.weight"]
+            assert torch.equal(own[:16], made["q"][layer].mT.flatten(0, 1))
+            assert torch.equal(own[16:32], made["k"][layer].flatten(0, 1))
+            assert not torch.equal(own[32:], made["v"][layer])  # trained since
+            torch.testing.assert_close(own[32:], made["v"][layer], rtol=0, atol=0.1)
+    if model is LEARNED:
+        torch.testing.assert_close(tensors["pos_embed"], made["pos_embed"], rtol=0, atol=0.1)
+        assert tensors["pos_embed"].std() > 0.3
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        (MIXER, {}, "students.plain.init.source: 'random'"),
+        (commands.MODEL, {"init": IMPULSE}, "students.plain.init.source: 'filters'"),
+        (MIXER, {"init": IMPULSE | {"heads": 99}}, "students.plain.init.heads: 99"),
+    ],
+)
+def test_filters_and_attention_do_not_mix(project, capsys, model, changes, message):
+    assert train_student.main(commands.train(model=model, recipe=STILL, **changes)) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

@@ -162,8 +162,8 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
         case "teachers", "dataset":
             yield from ({key: name} for name in params["datasets"] if name != own[last])
         case "fits", "solver":
-            kept = {k: own[k] for k in ("model", "filter_size", "offsets", "logit_scale")}
-            svd = {"signal": 1.0, "noise": 0.1, "norm": 1.0}
+            kept = {k: own[k] for k in ("model", "filter_size", "offsets", "logit_scale", "layers", "inputs")}
+            svd = {"signal": 1.0, "noise": 0.1, "norm": 1.0, "value_norm": 0.0}
             adam = {"steps": 100, "lr": 0.001, "norm_every": 0}
             yield {
                 parent: {**kept, last: "svd", **svd}
@@ -178,6 +178,19 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
                 students = _users(params, name, parts)
                 moved = {f"students.{s}.transfer": _moved(params, s, other) for s in students}
                 yield {key: other, **moved, **{f"students.{s}.model": other for s in students}}
+        case "students", "freeze":
+            yield {key: "spatial", f"{parent}.transfer": {"method": "none"}}
+        case "models", "kind":
+            yield {parent: params["models"]["model_i" if own[last] == "convmixer" else "convmixer"]}
+        case "models", "attention":
+            free = {"pos_embed": "none", "pos_at": "none", "alpha": 1.0, "cls_token": False, "pool": "mean"}
+            yield {parent: {**own, last: "free", **free}}
+        case "models", "cls_token":
+            yield {key: not own[last], f"{parent}.pool": "mean"}
+        case "models", "kernel_size":
+            yield {key: own[last] + 2}
+        case "models", "logit_scale":
+            yield from ({key: f["logit_scale"]} for f in params["fits"].values() if f["model"] == name)
         case "models", "alpha":
             yield {key: 0.5, f"{parent}.pos_at": "qk"}
         case "models", "pos_at":
@@ -206,7 +219,9 @@ def _rule(schema: dict, key: str) -> dict:
     node = schema
     for part in key.split("."):
         node = _resolved(schema, node)
-        node = node.get("properties", {}).get(part) or node["additionalProperties"]
+        kinds = [_resolved(schema, branch["then"]) for branch in node.get("allOf", [])]  # of models
+        known = [n["properties"][part] for n in (node, *kinds) if part in n.get("properties", {})]
+        node = known[0] if known else node["additionalProperties"]
     return _resolved(schema, node)
 
 

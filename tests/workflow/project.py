@@ -54,8 +54,10 @@ def every_kind(params: dict) -> dict:
     params["models"]["spare"] = {**params["models"]["model_i"]}
     params["recipes"]["spare"] = {**params["recipes"]["student"]}
     params["teachers"]["spare"] = {**params["teachers"]["random_model_i"], "model": "spare"}
-    svd = {"filter_size": 3, "offsets": "ordered", "solver": "svd", "logit_scale": 0.1}
-    params["fits"]["spare"] = {"model": "spare", **svd, "signal": 1.0, "noise": 0.1, "norm": 1.0}
+    kept = {**params["fits"]["impulse3"], "model": "spare", "offsets": "ordered", "solver": "svd"}
+    svd = {"signal": 1.0, "noise": 0.1, "norm": 1.0, "value_norm": 0.0}
+    adam = ("steps", "lr", "norm_every")
+    params["fits"]["spare"] = {k: v for k, v in kept.items() if k not in adam} | svd
     params["students"]["spare"] = {
         **params["students"]["impulse"],
         "model": "spare",

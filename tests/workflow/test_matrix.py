@@ -20,7 +20,7 @@ RULES = {
 LEAVES_SHIPPED = 220  # leaf keys of the shipped params.yaml, at least
 MODULES_SHIPPED = 80
 # Keys whose value selects among a single possibility.
-FIXED = re.compile(r"datasets\.\w+\.source")
+FIXED = re.compile(r"datasets\.\w+\.source|models\.(model_i|vit|spare)\.(kind|attention)")
 # What a drop takes out of the inputs of tables, figures and pages.
 DROPPED = {
     "a seed": r"/seed1/",

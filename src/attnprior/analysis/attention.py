@@ -17,7 +17,12 @@ def sincos2d(grid: int, dim: int, *, simple: bool) -> np.ndarray:
 
 
 def position_code(model: Model) -> np.ndarray | None:
-    """Return the model's constant code of its patches, (N, D); None where it has none or learns it."""
+    """Return the model's constant code of its patches, (N, D); None where it has none or learns it.
+
+    Free queries and keys have the identity (N, N) as their input.
+    """
+    if model.attention == "free":
+        return np.eye(model.num_patches)
     if model.pos_embed == "identity":
         return np.eye(model.num_patches, model.embed_dim)
     if model.pos_embed in ("sincos2d", "sincos2d_simple"):
@@ -33,9 +38,19 @@ def target_maps(offsets: np.ndarray, grid: int) -> np.ndarray:
 
 
 def heads_of(qkv: np.ndarray, num_heads: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return Q (H, D, R) and K (H, R, D) of a fused weight (3 D, D) with rows q, k, v, head-major."""
-    q, k, _ = qkv.astype(np.float64).reshape(3, num_heads, -1, qkv.shape[1])  # H R D
+    """Return Q (H, D, R) and K (H, R, D) of a fused weight (2 or 3 D, D), rows q, k (and v), head-major."""
+    dim = qkv.shape[1]
+    q, k = qkv.astype(np.float64).reshape(-1, num_heads, dim // num_heads, dim)[:2]  # H R D
     return q.swapaxes(1, 2), k
+
+
+def query_key_input(position: np.ndarray, model: Model) -> np.ndarray:
+    """Return what a code (N, D) is as the input of queries and keys, float64; see init/impulse.py."""
+    position = position.astype(np.float64)
+    if model.pos_at == "qk":
+        return position
+    centred = position - position.mean(1, keepdims=True)
+    return centred / np.sqrt(position.var(1, keepdims=True) + 1e-5)
 
 
 def position_maps(position: np.ndarray, q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:

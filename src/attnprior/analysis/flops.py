@@ -6,7 +6,7 @@ multiply-add is 2, and training has one more product of the same size for each o
 
 from dataclasses import asdict, dataclass, replace
 
-from attnprior.config import Fit, Model, Recipe, Student, Teacher, Transfer
+from attnprior.config import AnyModel, ConvMixer, Fit, Init, Model, Recipe, Student, Teacher, Transfer
 from attnprior.models.checks import visible_patches
 from attnprior.selection import head_numbers, layer_pairs
 
@@ -28,16 +28,24 @@ def embed(m: Model, step: Step, patches: int) -> float:
     return step.product(patches * m.patch_size**2 * m.in_chans * m.embed_dim, 2 if m.patch_norm else 1)
 
 
-def queries_keys(m: Model, step: Step, tokens: int, shared: bool) -> float:
+def one_map(m: Model) -> bool:
+    """Return whether the map of a layer is the same for all images (Models II and III)."""
+    return m.attention == "free" or (m.pos_at == "qk" and m.alpha == 0 and m.pos_embed != "rope")
+
+
+def queries_keys(m: Model, step: Step, tokens: int, shared: bool, trained: bool = True) -> float:
     """Return the operations per image of the products that give queries and keys.
 
-    `shared`: alpha is 0 and all images have one position code, so one product serves the batch.
+    `shared`: one product serves the batch where alpha is 0 and all images have one position code. `trained`:
+    their weights are.
     """
+    if m.attention == "free":
+        return 0.0
     weights = 2 * m.embed_dim**2
-    if m.pos_at == "qk" and m.alpha == 0:
-        own = step.product(tokens * weights, 2 if m.pos_embed == "learned" else 1)
+    if one_map(m):
+        own = step.product(tokens * weights, trained + (m.pos_embed == "learned"))
         return own / step.images if shared else own
-    return step.product(tokens * weights, 2)
+    return step.product(tokens * weights, 1 + trained)
 
 
 @dataclass(frozen=True)
@@ -59,14 +67,35 @@ class Copying:
         return int(student.cls_token and self.transfer.class_token is False)
 
 
-def block(m: Model, step: Step, tokens: int, *, copying: Copying | None = None, shared: bool = True) -> float:
+def values(m: Model, step: Step, tokens: int) -> float:
+    """Return the operations per image of the values, 0 where the tokens themselves are the values."""
+    return step.product(tokens * m.embed_dim**2, 2) if m.value else 0.0
+
+
+def attention(m: Model, step: Step, tokens: int, shared: bool, trained: bool) -> float:
+    """Return the operations per image of the map and of its product with the values."""
+    size = tokens**2 * m.embed_dim
+    moving = trained or not one_map(m) or (m.attention == "qk" and m.pos_embed == "learned")
+    logits = step.product(size, 2 * moving)
+    return (logits / step.images if shared and one_map(m) else logits) + step.product(size, 1 + moving)
+
+
+def block(
+    m: Model,
+    step: Step,
+    tokens: int,
+    *,
+    copying: Copying | None = None,
+    shared: bool = True,
+    trained: bool = True,
+) -> float:
     """Return operations per image of one block, which may take a part of its attention from a teacher."""
-    d, square = m.embed_dim, tokens**2
+    d = m.embed_dim
     hidden = round(d * m.mlp_ratio)
     linear = step.product(tokens * (d**2 + 2 * d * hidden), 2)  # output map, both of the MLP
     heads = copying.heads(m) if copying else 0
-    own = step.product(tokens * d**2, 2) + queries_keys(m, step, tokens, shared)
-    own += step.product(2 * square * d, 2)
+    own = values(m, step, tokens) + queries_keys(m, step, tokens, shared, trained)
+    own += attention(m, step, tokens, shared and copying is None, trained)
     linear += own * (m.num_heads - heads) / m.num_heads
     return linear + (copied_heads(m, step, tokens, copying, shared) if copying else 0)
 
@@ -79,7 +108,7 @@ def copied_heads(m: Model, step: Step, tokens: int, copying: Copying, shared: bo
 
     def own(name: str, rows: int) -> float:
         if name == "v":
-            return part * step.product(rows * m.embed_dim**2, 2)
+            return part * values(m, step, rows)
         return part * queries_keys(m, step, rows, shared) / 2
 
     if what == "map":
@@ -106,12 +135,25 @@ def tokens_of(m: Model) -> int:
     return m.num_patches + int(m.cls_token)
 
 
-def forward(m: Model, step: Step, copying: Copying | None = None) -> float:
-    """Return the operations per image of a ViT, whose blocks may take a part of their attention elsewhere."""
+def forward(m: Model, step: Step, copying: Copying | None = None, trained: bool = True) -> float:
+    """Return the operations per image of a ViT, whose blocks may take a part of their attention elsewhere.
+
+    `trained`: its own queries and keys are.
+    """
     tokens = tokens_of(m)
     layers = len(copying.layers(m)) if copying else 0
-    blocks = layers * block(m, step, tokens, copying=copying) + (m.depth - layers) * block(m, step, tokens)
+    blocks = layers * block(m, step, tokens, copying=copying)
+    blocks += (m.depth - layers) * block(m, step, tokens, trained=trained)
     return embed(m, step, m.num_patches) + blocks + step.product(m.embed_dim * m.num_classes, 2)
+
+
+def mixer(m: ConvMixer, step: Step, init: Init, trained: bool) -> float:
+    """Return the operations per image of a ConvMixer; `trained`: its filters are."""
+    n, d = m.num_patches, m.embed_dim
+    entries = n if init.kind in ("perm", "fullperm") else m.kernel_size**2
+    spatial = step.product(n * d * entries, 1 + trained)
+    stem = step.product(n * m.patch_size**2 * m.in_chans * d, 1)
+    return stem + m.depth * (spatial + step.product(n * d**2, 2)) + step.product(d * m.num_classes, 2)
 
 
 def teacher_parts(given: Copying, student: Model, step: Step) -> float:
@@ -123,8 +165,8 @@ def teacher_parts(given: Copying, student: Model, step: Step) -> float:
         return start + block(m, frozen, tokens)
     what = given.transfer.what or ""
     factors = 2 if what == "map" else len(set(what) & {"q", "k"})
-    values = frozen.product(tokens * m.embed_dim**2, 0) if "v" in what else 0
-    return start + factors * queries_keys(m, frozen, tokens, shared=True) / 2 + values
+    taken = values(m, frozen, tokens) if "v" in what else 0
+    return start + factors * queries_keys(m, frozen, tokens, shared=True) / 2 + taken
 
 
 def distil(given: Copying, student: Model, step: Step) -> float:
@@ -139,10 +181,12 @@ def distil(given: Copying, student: Model, step: Step) -> float:
     return len(given.layers(student)) * once
 
 
-def student_flops(student: Student, model: Model, recipe: Recipe, teacher: Model | None) -> float:
+def student_flops(student: Student, model: AnyModel, recipe: Recipe, teacher: Model | None) -> float:
     """Return the operations of training a student; `teacher` is the model that it transfers from, if any."""
     step = Step(min(recipe.batch_size, student.labels), train=True)
-    copying, extra = None, 0.0
+    copying, extra, trained = None, 0.0, student.freeze == "none"
+    if isinstance(model, ConvMixer):
+        return mixer(model, step, student.init, trained) * student.labels * recipe.epochs
     if student.transfer.method != "none":
         assert teacher is not None
         given = Copying(student.transfer, teacher)
@@ -151,7 +195,13 @@ def student_flops(student: Student, model: Model, recipe: Recipe, teacher: Model
             copying = given
         else:
             extra += distil(given, model, step)
-    return (forward(model, step, copying) + extra) * student.labels * recipe.epochs
+    return (forward(model, step, copying, trained) + extra) * student.labels * recipe.epochs
+
+
+def evaluation(student: Student, model: AnyModel) -> float:
+    """Return the operations of a student's pass for one image, as if nothing were copied."""
+    step = Step(1, train=False)
+    return mixer(model, step, student.init, True) if isinstance(model, ConvMixer) else forward(model, step)
 
 
 def mae_flops(teacher: Teacher, model: Model, recipe: Recipe, images: int) -> float:
@@ -175,7 +225,8 @@ def decoder_model(model: Model, teacher: Teacher) -> Model:
     """Return the decoder's blocks as a model: position code at the input, biases everywhere."""
     assert teacher.decoder is not None
     sizes = asdict(teacher.decoder)
-    return replace(model, **sizes, pos_at="input", alpha=1.0, qkv_bias=True, proj_bias=True)
+    own = replace(model, **sizes, pos_at="input", alpha=1.0, attention="qk", value=True)
+    return replace(own, qkv_bias=True, proj_bias=True)
 
 
 def teacher_flops(teacher: Teacher, model: Model, recipe: Recipe | None, images: int) -> float:
@@ -188,10 +239,20 @@ def teacher_flops(teacher: Teacher, model: Model, recipe: Recipe | None, images:
 
 def fit_flops(fit: Fit, model: Model) -> float:
     """Return the operations of an impulse fit (of `svd` at most: a position code may have low rank)."""
-    n, d, r = model.num_patches, model.embed_dim, model.head_dim
-    maps = model.depth * model.num_heads
+    n, r = model.num_patches, model.head_dim
+    d = n if model.attention == "free" else model.embed_dim
+    count = fits_made(fit, model)
+    maps = count * model.num_heads
     if fit.solver == "svd":
-        return 2.0 * d * min(r, n) * n + maps * 2.0 * (d * n * n + d * n * d)  # P^+, then P^+ G P^+T
+        inputs = count if fit.inputs is not None and fit.inputs.first != fit.inputs.rest else 1
+        return inputs * 2.0 * d * min(r, n) * n + maps * 2.0 * (d * n * n + d * n * d)  # P^+, then P^+ G P^+T
     assert fit.steps is not None
     of_map = 2 * n * d * r + n * n * r + 2 * n * n * r + 2 * n * d * r  # Q and K, map, its gradients, by P
     return 2.0 * of_map * maps * fit.steps
+
+
+def fits_made(fit: Fit, model: Model) -> int:
+    """Return how many fits are made: one a layer, or one for all layers of the same input."""
+    if fit.layers == "each":
+        return model.depth
+    return 1 if fit.inputs is None or fit.inputs.first == fit.inputs.rest else 2

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnprior.data.datasets import TRAIN, VAL, Data
 from attnprior.data.loader import normalise, part
+from attnprior.errors import UserError
 from attnprior.models.mae import MAE, patchify, unpatchify
 from attnprior.models.vit import ViT
 from attnprior.randomness import generator
@@ -50,9 +51,14 @@ def attention(network: Network | ViT, images: Tensor) -> dict[str, Tensor]:
     the query of the token at row and column g // 2, mean over heads. "heads" (heads, n, g, g): that query in
     the first layer. A student that copies attention uses its teacher's maps in the copied layers; the control
     `other_image` those of the next one of `images`, the last those of the first.
+
+    Raises:
+        UserError: the network has no attention.
     """
     copied = None
     if isinstance(network, Network):
+        if not isinstance(network.student, ViT):
+            raise UserError("a convmixer has no attention: its maps cannot be shown")
         vit = network.student
         following = torch.arange(len(images), device=images.device).roll(-1)
         copied = network.copied(images, following if network.transfer.maps == "other_image" else None, None)
@@ -80,7 +86,7 @@ def reconstruction(mae: MAE, images: Tensor, data: Data, seed: int) -> dict[str,
     """
     model = mae.encoder.config
     shown = normalise(images, data.mean, data.std)
-    noise = torch.rand(len(images), model.num_patches, generator=generator(seed, "figure_mask"))
+    noise = mae.noise(len(images), generator(seed, "figure_mask"))
     _, predicted, hidden = mae(shown, noise.to(images.device))  # n N p*p*C
     if mae.norm_pix_loss:
         variance, mean = torch.var_mean(patchify(shown, model.patch_size), dim=2, keepdim=True)

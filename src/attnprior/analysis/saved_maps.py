@@ -53,6 +53,7 @@ class Maps:
     heads_layer: int
     networks: list[Looked]
     rebuilt: list[Rebuilt]
+    without: list[tuple[str, str]]  # (data set, name) of networks that have no attention
 
 
 def read_maps(path: str, study: str) -> Maps:
@@ -72,6 +73,7 @@ def read_maps(path: str, study: str) -> Maps:
             header["heads_layer"],
             [_looked(about, tensors) for about in header["networks"]],
             [_rebuilt(about, tensors) for about in header["reconstructions"]],
+            [(dataset, name) for dataset, name in header["without_attention"]],
         )
     except (KeyError, TypeError, AttributeError, IndexError) as e:
         raise UserError(f"{path}: incomplete ({e}); delete it and run again") from e

@@ -5,8 +5,8 @@ Bytes throughout. Memory leaves out what the process needs with torch loaded and
 
 from dataclasses import replace
 
-from attnprior.analysis.flops import decoder_model, tokens_of
-from attnprior.config import Fit, Model, Teacher
+from attnprior.analysis.flops import decoder_model, fits_made, tokens_of
+from attnprior.config import AnyModel, ConvMixer, Fit, Init, Model, Teacher
 
 STATE = 4 * 4  # bytes of a trained parameter: its weight, its gradient and Adam's two means, in float32
 JSON_PER_TENSOR = 120  # bytes of a tensor's entry in a safetensors header
@@ -19,8 +19,10 @@ PAGE_PER_ARM = 165_000  # bytes of tables, figures (twice) and page of a study, 
 def block_parameters(m: Model) -> int:
     """Return the parameters of one block."""
     d, hidden = m.embed_dim, round(m.embed_dim * m.mlp_ratio)
-    biases = 3 * d * m.qkv_bias + d * m.proj_bias
-    return 4 * d**2 + biases + 2 * d * hidden + hidden + d + 4 * d  # attention, MLP, two norms
+    free = 2 * m.num_patches * d if m.attention == "free" else 0
+    maps = m.value + (0 if free else 2)  # of q, k, v
+    attention = free + maps * (d**2 + d * m.qkv_bias) + d**2 + d * m.proj_bias
+    return attention + 2 * d * hidden + hidden + d + 4 * d  # MLP, two norms
 
 
 def vit_parameters(m: Model) -> int:
@@ -30,6 +32,26 @@ def vit_parameters(m: Model) -> int:
     ends += (m.pos_embed == "learned") * tokens_of(m) * d
     head = m.num_classes * (d + 1)
     return ends + m.depth * block_parameters(m) + 2 * d + head
+
+
+def spatial_parameters(m: AnyModel, init: Init) -> int:
+    """Return the parameters of the spatial layers: Q and K of a ViT, filters and bias of a ConvMixer."""
+    if isinstance(m, ConvMixer):
+        entries = m.num_patches**2 if init.kind in ("perm", "fullperm") else m.kernel_size**2
+        return m.depth * ((init.heads or 0) * entries + m.embed_dim)
+    if m.attention == "free":
+        return m.depth * 2 * m.num_patches * m.embed_dim
+    return m.depth * 2 * (m.embed_dim**2 + m.embed_dim * m.qkv_bias)
+
+
+def student_parameters(m: AnyModel, init: Init) -> int:
+    """Return the parameters of a student, frozen ones included."""
+    if not isinstance(m, ConvMixer):
+        return vit_parameters(m)
+    d = m.embed_dim
+    stem = m.patch_size**2 * m.in_chans * d + d + 2 * d
+    mixing = m.depth * (2 * d + d**2 + d + 2 * d)  # norm, 1x1 convolution, norm
+    return stem + spatial_parameters(m, init) + mixing + m.num_classes * (d + 1)
 
 
 def decoder_parameters(model: Model, teacher: Teacher) -> int:
@@ -55,6 +77,15 @@ def activations(m: Model, tokens: int, batch: int) -> int:
     return batch * tokens * (m.depth + 1) * per_token * 4
 
 
+def mixer_memory(m: ConvMixer, init: Init, batch: int) -> int:
+    """Return the working memory of training a ConvMixer: per channel, patch and block, nine numbers are kept.
+
+    Those are inputs, outputs and normalised copies of both convolutions and of what lies between them.
+    """
+    kept = batch * m.num_patches * m.embed_dim * (9 * m.depth + 3) * 4
+    return student_parameters(m, init) * STATE + kept
+
+
 def student_memory(model: Model, teacher: Model | None, batch: int, distils: bool) -> int:
     """Return the working memory of training a student, with its frozen teacher if maps come from one."""
     own = vit_parameters(model) * STATE + activations(model, tokens_of(model), batch)
@@ -74,11 +105,15 @@ def mae_memory(teacher: Teacher, model: Model, kept: int, batch: int) -> int:
 
 def fit_memory(fit: Fit, model: Model) -> int:
     """Return the working memory of an impulse fit: maps of all layers and heads, Q, K and Adam's means."""
-    maps = model.depth * model.num_heads * model.num_patches**2
-    weights = 2 * model.depth * model.embed_dim**2
-    return 4 * (6 * maps + 5 * weights) + 600 * (
-        fit.steps or 0
-    )  # a small tensor is kept for each step's loss
+    maps = fits_made(fit, model) * model.num_heads * model.num_patches**2
+    weights = fits_made(fit, model) * fit_weights(model)
+    losses = 600 * (fit.steps or 0)  # a small tensor is kept for each step's loss
+    return 4 * (6 * maps + 5 * weights) + losses
+
+
+def fit_weights(model: Model) -> int:
+    """Return the numbers in the Q and K of a layer."""
+    return 2 * model.embed_dim * (model.num_patches if model.attention == "free" else model.embed_dim)
 
 
 def tensors_file(numbers: int, tensors: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnprior import files
-from attnprior.config import Model
+from attnprior.config import AnyModel
 from attnprior.data import datafile
 from attnprior.errors import UserError
 from attnprior.randomness import stream_seed
@@ -127,7 +127,7 @@ def _problem(tensors: dict, header: dict) -> str | None:
     return None
 
 
-def check_model(model: Model, data: Data, where: str) -> None:
+def check_model(model: AnyModel, data: Data, where: str) -> None:
     """Check that a model takes the images and classes of a data set; `where` is `models.<name>`.
 
     Raises:

@@ -45,8 +45,11 @@ def targets(offsets: Tensor, height: int, width: int) -> Tensor:
 
 
 def attention_map(position: Tensor, q: Tensor, k: Tensor, logit_scale: float) -> Tensor:
-    """Return softmax(logit_scale P Q K P^T), (..., H, N, N), of P (N, D), Q (..., D, R), K (..., R, D)."""
-    return (logit_scale * ((position @ q) @ (k @ position.T))).softmax(-1)
+    """Return softmax(logit_scale P Q K P^T), (..., H, N, N), of P (N, D), Q (..., D, R), K (..., R, D).
+
+    P may also have the leading axes of Q and K.
+    """
+    return (logit_scale * ((position @ q) @ (k @ position.mT))).softmax(-1)
 
 
 def fit_report(attention: Tensor, target: Tensor) -> dict[str, float]:
@@ -92,9 +95,10 @@ def normalise(weights: Tensor, length: Tensor) -> None:
 def gradient(weights: Tensor, position: Tensor, target: Tensor, logit_scale: float) -> tuple[Tensor, Tensor]:
     """Return the loss (...) and its gradient (2, ..., H, R, D) with respect to `weights` = stack(Q^T, K).
 
-    The loss is the mean over H, N, N of (map - target)^2; P is (N, D), the target (..., H, N, N).
+    The loss is the mean over H, N, N of (map - target)^2; P is (N, D) or (..., 1, N, D), the target
+    (..., H, N, N).
     """
-    left, right = (weights @ position.T).unbind(0)  # ... H R N: one product for Q and K of all heads
+    left, right = (weights @ position.mT).unbind(0)  # ... H R N: one product for Q and K of all heads
     attention = torch.matmul(left.mT, right).mul_(logit_scale).softmax(-1)  # ... H N N
     error = attention - target
     loss = error.square().mean(dim=(-3, -2, -1))
@@ -152,9 +156,10 @@ def fit_adam(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Draw Q and K and fit them to `target` (..., H, N, N); see `fit_adam_from` and `initial`.
 
-    `position` (N, D) is the input of queries and keys. Returns Q (..., H, D, R), K (..., H, R, D), losses.
+    `position`, (N, D) or (..., 1, N, D), is the input of queries and keys. Returns Q (..., H, D, R),
+    K (..., H, R, D), losses.
     """
-    heads, dim = target.shape[:-2], position.shape[1]
+    heads, dim = target.shape[:-2], position.shape[-1]
     q = initial(torch.rand(*heads, dim, head_dim, generator=generator), heads[-1], head_dim)
     k = initial(torch.rand(*heads, head_dim, dim, generator=generator), heads[-1], head_dim)
     return fit_adam_from(position, target, q, k, logit_scale, steps, lr, norm_every, on_step)
@@ -214,7 +219,13 @@ def fit_svd(
 def write_qk(attention: Attention, q: Tensor, k: Tensor) -> None:
     """Write Q (H, D, R) and K (H, R, D) into the fused weight; values, output map and biases stay.
 
-    Row h R + r of `qkv` becomes Q[h, :, r], row D + h R + r becomes K[h, r, :].
+    Row h R + r of `qkv` (or `qk`) becomes Q[h, :, r], row D + h R + r becomes K[h, r, :]. Free queries and
+    keys become Q and K themselves, with N in the place of D.
     """
-    dim = q.shape[1]
-    attention.qkv.weight[: 2 * dim] = torch.cat([q.mT.flatten(0, 1), k.flatten(0, 1)])
+    if attention.q is not None and attention.k is not None:
+        attention.q.copy_(q)
+        attention.k.copy_(k)
+        return
+    linear = attention.qkv if attention.qkv is not None else attention.qk
+    assert linear is not None
+    linear.weight[: 2 * q.shape[1]] = torch.cat([q.mT.flatten(0, 1), k.flatten(0, 1)])

@@ -5,10 +5,12 @@ from torch import Tensor
 
 from attnprior import randomness
 from attnprior.init.impulse import write_qk
+from attnprior.models.attention import Attention
 from attnprior.models.vit import ViT
 
 QK_NOISE, QK_DIAGONAL = 0.7, 0.7
 VO_NOISE, VO_DIAGONAL = 0.4, -0.4
+REDUCED = 3**-0.5  # noise of the baseline of arXiv 2401.12511 over that of arXiv 2305.09828
 
 
 def factors(draw: Tensor, noise: float, diagonal: float) -> tuple[Tensor, Tensor]:
@@ -54,16 +56,28 @@ def mimetic_vo(dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def apply_mimetic(vit: ViT, seed: int, value: bool) -> None:
+def write_vo(attention: Attention, value: Tensor, output: Tensor) -> None:
+    """Write the weights of values and output map, each (D, D); biases stay."""
+    if attention.qkv is not None:
+        attention.qkv.weight[2 * len(value) :] = value
+    else:
+        assert attention.v is not None
+        attention.v.weight.copy_(value)
+    attention.proj.weight.copy_(output)
+
+
+@torch.no_grad()
+def apply_mimetic(vit: ViT, seed: int, value: bool, reduced: bool = False) -> None:
     """Write mimetic queries and keys, and with `value` values and output map, into every layer.
 
-    Layer l draws from the stream (seed, "mimetic", l). Biases stay.
+    Layer l draws from the stream (seed, "mimetic", l). Biases stay. Free queries and keys have the number of
+    tokens in the place of D. `reduced` is the baseline called mimetic in arXiv 2401.12511, with less noise.
     """
     model = vit.config
+    size = model.num_patches if model.attention == "free" else model.embed_dim
     for layer, attention in enumerate(vit.attentions()):
         generator = randomness.generator(seed, "mimetic", layer)
-        write_qk(attention, *mimetic_qk(model.embed_dim, model.head_dim, model.num_heads, generator))
+        draw = uniform((model.num_heads, size, size), generator)
+        write_qk(attention, *qk_from(REDUCED * draw if reduced else draw, model.head_dim))
         if value:
-            weight, output = mimetic_vo(model.embed_dim, generator)
-            attention.qkv.weight[2 * model.embed_dim :] = weight
-            attention.proj.weight.copy_(output)
+            write_vo(attention, *mimetic_vo(model.embed_dim, generator))

@@ -33,11 +33,23 @@ class Copied:
 
 
 def mix(q: Tensor, k: Tensor, v: Tensor, scale: float, logits: bool) -> tuple[Tensor, Tensor | None]:
-    """Return softmax(scale q k^T) v, (B, H, T, R), and the logits (B, H, T, T) if they are asked for."""
-    if not logits:
+    """Return softmax(scale q k^T) v, (B, H, T, R), and the logits (B, H, T, T) if they are asked for.
+
+    Queries and keys (1, H, T, R) are those of all images; their map is computed once.
+    """
+    one = len(q) == 1 < len(v)
+    if not logits and not one:
         return F.scaled_dot_product_attention(q, k, v, scale=scale), None
-    z = scale * (q @ k.transpose(-2, -1))  # B H T T
-    return z.softmax(-1) @ v, z
+    z = scale * (q @ k.transpose(-2, -1))  # 1|B H T T
+    out = _one_map(z.softmax(-1), v) if one else z.softmax(-1) @ v
+    return out, z.expand(len(v), -1, -1, -1) if logits else None
+
+
+def _one_map(attention: Tensor, v: Tensor) -> Tensor:
+    """Return attention (1, H, N, N) times v (B, H, N, R); the map is not repeated for every image."""
+    b, h, n, r = v.shape
+    side_by_side = v.permute(1, 2, 0, 3).reshape(h, n, b * r)  # H N B*R
+    return (attention[0] @ side_by_side).view(h, n, b, r).permute(2, 0, 1, 3)
 
 
 def attend(

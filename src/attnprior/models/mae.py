@@ -10,7 +10,9 @@ from attnprior import config, randomness
 from attnprior.errors import UserError
 from attnprior.models import position as codes
 from attnprior.models.checks import visible_patches
-from attnprior.models.vit import Block, ViT, build_vit, init_weights, patchify
+from attnprior.models.masks import mask_noise
+from attnprior.models.vit import Block, ViT, build_vit, patchify
+from attnprior.models.weights import init_weights
 
 __all__ = [
     "MAE",
@@ -91,19 +93,31 @@ class MAE(nn.Module):
         UserError: the mask ratio leaves no patch visible or none hidden.
     """
 
-    def __init__(self, config: config.Model, decoder: config.Decoder, mask_ratio: float, norm_pix_loss: bool):
+    def __init__(
+        self,
+        config: config.Model,
+        decoder: config.Decoder,
+        mask_ratio: float,
+        norm_pix_loss: bool,
+        masking: str = "random",
+    ):
         super().__init__()
+        self.masking = masking
         self.keep = visible_patches(config.num_patches, mask_ratio, "teachers.<name>")
         self.norm_pix_loss = norm_pix_loss
         self.encoder = ViT(encoder_config(config))
         self.decoder = MaskedDecoder(config, decoder)
 
+    def noise(self, batch: int, generator: torch.Generator) -> Tensor:
+        """Return the numbers (B, N) that choose what is hidden of `batch` images."""
+        return mask_noise(self.masking, batch, self.encoder.config.grid, self.keep, generator)
+
     def forward(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (loss, prediction (B, N, p*p*C), mask (B, N)) of images (B, C, H, W).
 
-        `noise` (B, N) are the uniform numbers of `random_masking`. The loss is the squared error, averaged
-        over hidden patches; with norm_pix_loss each target patch is normalised by its mean and unbiased
-        variance (section 5).
+        `noise` (B, N) are the numbers of `random_masking`, such as `noise` draws. The loss is the squared
+        error, averaged over hidden patches; with norm_pix_loss each target patch is normalised by its mean
+        and unbiased variance (section 5).
         """
         target = patchify(images, self.encoder.config.patch_size)  # B N p*p*C
         ids_keep, ids_restore, mask = random_masking(noise, self.keep)
@@ -116,7 +130,12 @@ class MAE(nn.Module):
 
 
 def build_mae(
-    config: config.Model, decoder: config.Decoder, mask_ratio: float, norm_pix_loss: bool, seed: int
+    config: config.Model,
+    decoder: config.Decoder,
+    mask_ratio: float,
+    norm_pix_loss: bool,
+    seed: int,
+    masking: str = "random",
 ) -> MAE:
     """Return a masked autoencoder drawn from the stream (seed, "teacher_init"), Xavier as in the paper.
 
@@ -124,7 +143,7 @@ def build_mae(
     seed must not start from its teacher's weights.
     """
     with torch.random.fork_rng(devices=[]):
-        mae = MAE(config, decoder, mask_ratio, norm_pix_loss)
+        mae = MAE(config, decoder, mask_ratio, norm_pix_loss, masking)
     init_weights(mae, "xavier", randomness.generator(seed, "teacher_init"))
     return mae
 
@@ -157,12 +176,16 @@ def load_teacher_encoder(tensors: dict[str, Tensor], header: dict) -> ViT:
 def load_pretrained(vit: ViT, tensors: dict[str, Tensor]) -> None:
     """Copy a teacher's encoder into `vit`, all but `head`, `fc_norm` and a `norm` that `vit` does not have.
 
+    A learned position code of another grid is interpolated.
+
     Raises:
         UserError: any other tensor is missing, left over or of another shape.
     """
     own = {k: v for k, v in vit.state_dict().items() if not k.startswith(("head.", "fc_norm."))}
     skip = ("head.", "fc_norm.") if "norm.weight" in own else ("head.", "fc_norm.", "norm.")
     given = {k[8:]: v for k, v in tensors.items() if k.startswith("encoder.") and not k[8:].startswith(skip)}
+    if "pos_embed" in own and "pos_embed" in given:
+        given["pos_embed"] = codes.interpolated(given["pos_embed"], vit.prefix, vit.config.grid)
     problems = [f"missing {k}" for k in own if k not in given]
     problems += [f"unexpected {k}" for k in given if k not in own]
     problems += [

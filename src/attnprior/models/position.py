@@ -1,6 +1,7 @@
 """Fixed position codes of a grid of tokens, row-major: token i = y * width + x."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from attnprior import config
@@ -30,8 +31,37 @@ def identity_code(n: int, dim: int) -> Tensor:
     return torch.eye(n, dim)
 
 
+def rotary_table(height: int, width: int, head_dim: int) -> Tensor:
+    """Return the table of `attention.rotate` for a grid, float32 (N, R): R/2 cosines, then the sines.
+
+    The first half of the channels turns by the row, the second by the column; the angle of pair i of a
+    half of d = R/2 channels is 10000^(-2i/d) a step (arXiv 2104.09864, on each axis). R is a multiple of 4.
+    """
+    quarter = head_dim // 4
+    frequency = 10000.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)
+    rows, columns = torch.arange(height).double(), torch.arange(width).double()
+    y = (rows[:, None] * frequency)[:, None].expand(height, width, -1)
+    x = (columns[:, None] * frequency).expand(height, width, -1)
+    angle = torch.cat([y, x], dim=2).reshape(height * width, 2 * quarter)
+    return torch.cat([angle.cos(), angle.sin()], dim=1).float()  # N R
+
+
+def interpolated(code: Tensor, prefix: int, grid: int) -> Tensor:
+    """Return a code (1, prefix + n, D) of a square grid for one of side `grid`, (1, prefix + grid^2, D).
+
+    Bicubic without aligned corners, as in the released code of arXiv 2111.06377; the first `prefix` rows
+    (class token) stay. The same grid is given back as it is.
+    """
+    side = round((code.shape[1] - prefix) ** 0.5)
+    if side == grid:
+        return code
+    patches = code[:, prefix:].unflatten(1, (side, side)).permute(0, 3, 1, 2)  # 1 D y x
+    resized = F.interpolate(patches, size=(grid, grid), mode="bicubic", align_corners=False)
+    return torch.cat([code[:, :prefix], resized.flatten(2).transpose(1, 2)], dim=1)
+
+
 def fixed_code(model: config.Model) -> Tensor | None:
-    """Return the model's constant code for its patches, float32 (N, D); None if learned or absent."""
+    """Return the model's constant code for its patches, float32 (N, D); None if learned, rotary or absent."""
     if model.pos_embed == "identity":
         return identity_code(model.num_patches, model.embed_dim)
     if model.pos_embed in ("sincos2d", "sincos2d_simple"):

@@ -1,6 +1,7 @@
 """Vision Transformer: pre-norm blocks, position code at the input or in every layer's Q/K input."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from attnprior import config, randomness
 from attnprior.models import position as codes
 from attnprior.models.attention import Attention
 from attnprior.models.copying import Copied
+from attnprior.models.weights import init_weights
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
@@ -55,11 +57,18 @@ class Block(nn.Module):
     """Pre-norm block: x + attn(norm1(x)), then x + mlp(norm2(x))."""
 
     def __init__(
-        self, dim: int, heads: int, ratio: float, eps: float, biases: tuple[bool, bool], scale: float
+        self,
+        dim: int,
+        heads: int,
+        ratio: float,
+        eps: float,
+        biases: tuple[bool, bool],
+        scale: float,
+        **options: Any,
     ):
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=eps)
-        self.attn = Attention(dim, heads, *biases, scale)
+        self.attn = Attention(dim, heads, *biases, scale, **options)
         self.norm2 = nn.LayerNorm(dim, eps=eps)
         self.mlp = Mlp(dim, round(dim * ratio))
 
@@ -83,29 +92,28 @@ class ViT(nn.Module):
     """Vision Transformer with timm's parameter names.
 
     A fixed position code is a buffer outside the state dict, a learned one a parameter. `logit_scale` is the
-    factor of q k^T in every layer, head_dim^-0.5 if None. With `num_classes` 0 there is no head and the
-    "logits" are the pooled features. `drop_path` is the rate of the last block, for `drop_path_masks`.
+    factor of q k^T in every layer, that of the settings if None. With `num_classes` 0 there is no head and
+    the "logits" are the pooled features. `drop_path` is the rate of the last block, for `drop_path_masks`.
     """
 
     def __init__(self, config: config.Model, *, drop_path: float = 0.0, logit_scale: float | None = None):
         super().__init__()
         m = self.config = config
         self.drop_path = drop_path
-        self.logit_scale = m.head_dim**-0.5 if logit_scale is None else logit_scale
+        self.logit_scale = m.scale if logit_scale is None else logit_scale
         self.prefix = int(m.cls_token)  # tokens in front of the patches
         self.patch_embed = PatchEmbed(m.in_chans, m.patch_size, m.embed_dim, m.patch_norm, m.norm_eps)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, m.embed_dim)) if m.cls_token else None
         self.pos_embed: Tensor | None
-        code = codes.fixed_code(m)
         if m.pos_embed == "learned":
             self.pos_embed = nn.Parameter(torch.zeros(1, self.prefix + m.num_patches, m.embed_dim))
         else:
-            code = None if code is None else codes.with_class_row(code, m.cls_token)
-            self.register_buffer("pos_embed", code, persistent=False)
+            self.register_buffer("pos_embed", _constant_code(m), persistent=False)
         self.alpha = m.alpha if m.pos_at == "qk" else 1.0
-        biases = (m.qkv_bias, m.proj_bias)
+        sizes = (m.embed_dim, m.num_heads, m.mlp_ratio, m.norm_eps, (m.qkv_bias, m.proj_bias))
+        tokens = m.num_patches if m.attention == "free" else None
         self.blocks = nn.ModuleList(
-            Block(m.embed_dim, m.num_heads, m.mlp_ratio, m.norm_eps, biases, self.logit_scale)
+            Block(*sizes, self.logit_scale, value=m.value, tokens=tokens, rotary=m.pos_embed == "rope")
             for _ in range(m.depth)
         )
         after_pool = m.pool == "mean_fc_norm"
@@ -120,6 +128,7 @@ class ViT(nn.Module):
     def embed(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Return tokens (B, T, D) and the position for the Q/K inputs (1 or B, T, D), or None.
 
+        With rotary codes the position is their table (1 or B, T, R).
         `patches` (B, N, p*p*C) are image patches in row-major order; `keep` (B, n) selects and orders some.
         """
         position = self.pos_embed  # 1 T D
@@ -132,6 +141,9 @@ class ViT(nn.Module):
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
         if self.config.pos_at == "input":
+            assert position is not None
+            if self.config.alpha != 1:  # Simple ViT as released
+                return torch.lerp(position, x, self.config.alpha), None
             return x + position, None
         return x, position
 
@@ -201,6 +213,16 @@ class ViT(nn.Module):
         return recorded
 
 
+def _constant_code(m: config.Model) -> Tensor | None:
+    """Return the position code that is no weight, (1, T, D), or the rotary table, (1, T, R)."""
+    if m.pos_embed == "rope":
+        table = codes.rotary_table(m.grid, m.grid, m.head_dim)
+        still = torch.cat([torch.ones(1, m.head_dim // 2), torch.zeros(1, m.head_dim // 2)], dim=1)
+        return torch.cat([still, table] if m.cls_token else [table])[None]  # class token: not turned
+    code = codes.fixed_code(m)
+    return None if code is None else codes.with_class_row(code, m.cls_token)
+
+
 def drop_path_masks(depth: int, rate: float, batch: int, generator: torch.Generator) -> Tensor:
     """Return stochastic-depth factors (depth, 2, B): 0 or 1/(1 - rate_i), rates rising from 0 to `rate`.
 
@@ -208,35 +230,6 @@ def drop_path_masks(depth: int, rate: float, batch: int, generator: torch.Genera
     """
     keep = 1 - torch.linspace(0, rate, depth)[:, None, None]  # depth 1 1
     return (torch.rand(depth, 2, batch, generator=generator) < keep) / keep
-
-
-def init_weights(module: nn.Module, kind: str, generator: torch.Generator) -> None:
-    """Draw all weights of `module` from `generator`, in the order of its sub-modules.
-
-    `kind` is "torch" (PyTorch's defaults: uniform on +-1/sqrt(fan_in)), "trunc_normal" (std 0.02, biases
-    0, the patch projection as in "torch"; arXiv 2411.09702) or "xavier" (biases 0; arXiv 2111.06377). Norms
-    become 1 and 0; tokens and learned position codes are normal with std 0.02.
-    """
-    for child in module.modules():
-        if isinstance(child, nn.LayerNorm):
-            child.reset_parameters()
-        if isinstance(child, nn.Linear | nn.Conv2d):
-            weight = child.weight.data.flatten(1)
-            bound = weight.shape[1] ** -0.5
-            uniform = kind == "torch" or (kind == "trunc_normal" and isinstance(child, nn.Conv2d))
-            if uniform:
-                weight.uniform_(-bound, bound, generator=generator)
-            elif kind == "trunc_normal":
-                nn.init.trunc_normal_(weight, std=0.02, generator=generator)
-            else:
-                nn.init.xavier_uniform_(weight, generator=generator)
-            if child.bias is not None and uniform:
-                child.bias.data.uniform_(-bound, bound, generator=generator)
-            elif child.bias is not None:
-                child.bias.data.zero_()
-        for name, parameter in child.named_parameters(recurse=False):
-            if name in ("cls_token", "mask_token", "pos_embed"):
-                nn.init.trunc_normal_(parameter, std=0.02, generator=generator)
 
 
 def build_vit(

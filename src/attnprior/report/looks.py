@@ -17,6 +17,7 @@ SIDE, STEP, APART, LINE = 0.4, 0.46, 0.14, 0.22  # inches: a map, map to map, be
 IMAGE = 2 * SIDE
 BARS = 3.5 * LINE + IMAGE  # where the colour scales begin
 STRIPES = (0.62, 0.5)  # greys of a hidden patch
+NO_ATTENTION = "no network of this study has attention that can be shown"
 NO_TEACHER = "no student of this study has a masked autoencoder as its teacher"
 
 
@@ -27,6 +28,8 @@ def spread(count: int) -> list[int]:
 
 def attention(study: Study, maps: Maps) -> Drawn:
     """Draw where each network looks, a row each: by image and layer, then by head of one layer."""
+    if not maps.networks:
+        return blank(NO_ATTENTION)
     blocks = list(_blocks(study, maps))
     layers = max(len(spread(len(n.looked))) for n in maps.networks)
     heads = max(len(spread(len(n.heads))) for n in maps.networks)
@@ -193,9 +196,12 @@ def _attention_caption(study: Study, maps: Maps) -> str:
             " Class tokens are left out as queries and as keys, so what falls on them is missing from the"
             f" maps of {', '.join(dict.fromkeys(with_token))}."
         )
-    given = {(n.dataset, n.name) for n in maps.networks}
+    given = {(n.dataset, n.name) for n in maps.networks} | set(maps.without)
     every = [(d, arm) for d in study.datasets for panel in study.panels.values() for arm in members(panel)]
     left = [column(study.datasets, *key) for key in dict.fromkeys(every) if key not in given]
     if left:
         text += f" Left out for want of room: {', '.join(left)}."
+    if maps.without:
+        names = ", ".join(column(study.datasets, *key) for key in maps.without)
+        text += f" Without attention, so they cannot be shown: {names}."
     return text

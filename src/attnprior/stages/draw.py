@@ -93,35 +93,72 @@ def impulse_figure(fit_path: str, weights_path: str) -> figures.Drawn:
     if header.get("kind") != "student" or "logit_scale" not in header:
         raise UserError(f"{weights_path}: not the weights of a student; delete it and train again")
     model = build(Model, header["model"], f"{weights_path}: model")
-    size = (model.depth, model.num_heads, model.embed_dim, model.head_dim)
+    free = model.attention == "free"
+    size = (model.depth, model.num_heads, model.num_patches if free else model.embed_dim, model.head_dim)
     if not {"q", "k", "offsets"} <= fit.keys() or fit["q"].shape != size or "logit_scale" not in about:
         raise UserError(f"{fit_path}: no fit for {weights_path}; delete it and run again")
-    position = attention.position_code(model)
-    qkv = weights.get("blocks.0.attn.qkv.weight")
-    if model.pos_at != "qk" or position is None or qkv is None:
+    before, after, trained = _impulse_inputs(model, fit, weights)
+    if before is None or after is None or trained is None:
         raise UserError(f"{weights_path}: no student of the fit {fit_path}; train it again")
     # The student sees alpha x + (1 - alpha) P, of which the part that depends on P alone is shown.
-    share = (1 - model.alpha) ** 2
+    share = (1 - model.alpha) ** 2 if model.pos_at == "qk" else 1.0
     offsets, q, k = fit["offsets"][0], fit["q"][0], fit["k"][0]
     target = attention.target_maps(offsets, model.grid)
-    trained = attention.heads_of(qkv, model.num_heads)
     shown = {
         "target": target,
-        "fitted": attention.position_maps(position, q, k, about["logit_scale"]),
-        "trained": attention.position_maps(position, *trained, header["logit_scale"] * share),
+        "fitted": attention.position_maps(before, q, k, about["logit_scale"]),
+        "trained": attention.position_maps(after, trained[0], trained[1], header["logit_scale"] * share),
     }
     dataset, student, seed = identity(weights_path)
     caption = (
         f"Layer 1 of {student} on {dataset}, seed {seed}, a column per head with its offset (dy, dx): queries"
         f" in rows, keys in columns, {model.num_patches} tokens in row-major order. Target: the map that the"
-        " impulse filter asks for (empty rows leave the image). Fitted: softmax(gamma P Q K P^T) of the fit."
-        " Trained: softmax(gamma (1 - alpha)^2 P W_q W_k^T P^T) of the student after its last epoch, the part"
-        f" of its logits that depends on position alone, without biases (alpha {model.alpha:g}, gamma"
-        f" {header['logit_scale']:g}); by (1 - alpha)^2 it is flatter than the fit before any training. On"
-        " target: mean attention on the target, over the queries that have one."
+        " impulse filter asks for (empty rows leave the image). "
+        + _impulse_text(model, header["logit_scale"])
+        + " On target: mean attention on the target, over the queries that have one."
     )
     mass = {n: attention.mass_on(shown[n], target) for n in ("fitted", "trained")}
     return maps.impulse(shown, offsets, mass, caption)
+
+
+def _impulse_inputs(model: Model, fit: dict, weights: dict) -> tuple:
+    """Return the positions (N, D) that the maps of layer 1 have at the start and after training, and (Q, K).
+
+    Any of them is None where the files do not have it.
+    """
+    if model.attention == "free":
+        code = attention.position_code(model)
+        q, k = (weights.get(f"blocks.0.attn.{name}") for name in "qk")
+        return code, code, None if q is None or k is None else (q, k.astype(np.float64))
+    if model.pos_embed == "learned":
+        prefix = int(model.cls_token)
+        codes = [t["pos_embed"][0, prefix:] if "pos_embed" in t else None for t in (fit, weights)]
+    else:
+        codes = [attention.position_code(model)] * 2
+    linear = weights.get("blocks.0.attn.qkv.weight", weights.get("blocks.0.attn.qk.weight"))
+    before, after = (None if c is None else attention.query_key_input(c, model) for c in codes)
+    return before, after, None if linear is None else attention.heads_of(linear, model.num_heads)
+
+
+def _impulse_text(model: Model, scale: float) -> str:
+    """Return what the caption says of fitted and trained maps."""
+    if model.attention == "free":
+        return (
+            "Fitted: softmax(gamma Q K) of the fit. Trained: that of the student after its last epoch"
+            f" (gamma {scale:g})."
+        )
+    if model.pos_at == "input":
+        return (
+            "Fitted: softmax(gamma P Q K P^T) of the fit, P the position code with each row normalised as by"
+            " a layer. Trained: the same of the student after its last epoch, the part of its logits that"
+            f" depends on position alone, without biases (gamma {scale:g})."
+        )
+    return (
+        "Fitted: softmax(gamma P Q K P^T) of the fit."
+        " Trained: softmax(gamma (1 - alpha)^2 P W_q W_k^T P^T) of the student after its last epoch, the part"
+        f" of its logits that depends on position alone, without biases (alpha {model.alpha:g}, gamma"
+        f" {scale:g}); by (1 - alpha)^2 it is flatter than the fit before any training."
+    )
 
 
 def draw(

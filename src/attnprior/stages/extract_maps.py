@@ -53,7 +53,7 @@ def work(job: Job) -> dict:
 
     tensors: dict[str, Any] = {}
     about: dict[str, Any] = {"kind": "maps", "study": job.wildcards["study"], "heads_layer": HEADS_LAYER}
-    about |= {"images": {}, "networks": [], "reconstructions": []}
+    about |= {"images": {}, "networks": [], "reconstructions": [], "without_attention": []}
     chosen, shown = {}, {}
     for name, data in loaded.items():
         images, about["images"][name] = choose_images(data)
@@ -62,6 +62,9 @@ def work(job: Job) -> dict:
         shown[name] = normalise(chosen[name], data.mean, data.std)
     for path, who, header in found:
         dataset = who["dataset"]
+        if header["model"].get("kind") == "convmixer":
+            about["without_attention"].append([dataset, who["name"]])
+            continue
         model = build(Model, header["model"], f"{path}: model")
         datasets.check_model(model, loaded[dataset], f"{path}: model")
         transfer = header.get("transfer", {})
@@ -101,10 +104,9 @@ def load_mae(path: str, model: Model, teacher: Teacher):
     """
     from attnprior.models.mae import build_mae
 
-    assert (
-        teacher.decoder is not None and teacher.mask_ratio is not None and teacher.norm_pix_loss is not None
-    )
-    mae = build_mae(model, teacher.decoder, teacher.mask_ratio, teacher.norm_pix_loss, 0)
+    assert teacher.decoder is not None and teacher.masking is not None
+    assert teacher.mask_ratio is not None and teacher.norm_pix_loss is not None
+    mae = build_mae(model, teacher.decoder, teacher.mask_ratio, teacher.norm_pix_loss, 0, teacher.masking)
     try:
         mae.load_state_dict(load_tensors(path)[0])
     except RuntimeError as e:

@@ -31,40 +31,59 @@ def work(job: Job) -> dict:
     job.total = fit.steps
     job.start_torch()
 
+    import torch
+
     from attnprior.init import impulse
-    from attnprior.models.position import fixed_code
+    from attnprior.init.inputs import fit_inputs, fits_of_layers, starting_code
     from attnprior.train.checkpoint import Checkpoint
 
     with job.resume(Checkpoint) as checkpoint:  # for its lock: one process per job
-        code = fixed_code(model)  # N D
-        assert code is not None
-        position = impulse.query_key_input(code, model.pos_at)
-        offsets = layer_offsets(fit, model, job.wildcards["seed"])  # L H 2
-        target = impulse.targets(offsets, model.grid, model.grid)  # L H N N
-        q, k, rows, flops = solve(job, fit, model, position, target)
-        maps = impulse.attention_map(position, q, k, fit.logit_scale)
-        layers = [impulse.fit_report(maps[i], target[i]) for i in range(model.depth)]
+        seed, scale = job.wildcards["seed"], fit.logit_scale or model.scale
+        code = starting_code(fit, model, seed)  # 1 T D, where it is learned
+        position = fit_inputs(fit, model, code, seed)  # N D | F 1 N D
+        own = fits_of_layers(fit, model.depth)
+        offsets = fit_offsets(fit, model, seed, max(own) + 1)  # F H 2
+        target = impulse.targets(offsets, model.grid, model.grid)  # F H N N
+        q, k, rows, flops = solve(job, fit, model, position, target, scale)
+        maps = impulse.attention_map(position, q, k, scale)
+        layers = [impulse.fit_report(maps[i], target[i]) for i in own]
         metrics: dict = {key: sum(r[key] for r in layers) / len(layers) for key in layers[0]}
         metrics["flops"] = flops
-        metrics["uniform_mse"] = (target - 1 / model.num_patches).square().mean().item()
+        metrics["uniform_mse"] = (target[own] - 1 / model.num_patches).square().mean().item()
         metrics["layers"] = {key: [r[key] for r in layers] for key in layers[0]}
+        tensors = {"q": q[own], "k": k[own], "offsets": offsets[own]}  # L ...
+        if code is not None:
+            tensors["pos_embed"] = code
+        if fit.value_norm:
+            pairs = mimetic_values(model, seed)
+            tensors["v"], tensors["proj"] = (
+                fit.value_norm * torch.stack(p) for p in zip(*pairs, strict=True)
+            )
         header = {
             "fit": asdict(fit),
             "model": asdict(model),
-            "logit_scale": fit.logit_scale,
+            "logit_scale": scale,
             "flops": {"own": float(flops)},
         }
-        save_tensors(job.args.output, {"q": q, "k": k, "offsets": offsets}, header)
+        save_tensors(job.args.output, tensors, header)
         write_history(job.args.history, COLUMNS, rows)
         write_json(job.args.metrics, metrics)
         checkpoint.close(remove=True)
     return {key: value for key, value in metrics.items() if key != "layers"}
 
 
-def layer_offsets(fit: Fit, model: Model, seed: int):
-    """Return the offset (dy, dx) of every layer and head, int64 (L, H, 2).
+def mimetic_values(model: Model, seed: int):
+    """Return weights (D, D) of values and output map for every layer l, from (seed, "fit_value", l)."""
+    from attnprior.init.mimetic import mimetic_vo
+    from attnprior.randomness import generator
 
-    "random": each layer draws its own from the stream (seed, "offsets", layer).
+    return [mimetic_vo(model.embed_dim, generator(seed, "fit_value", i)) for i in range(model.depth)]
+
+
+def fit_offsets(fit: Fit, model: Model, seed: int, count: int):
+    """Return the offset (dy, dx) of every head of `count` fits, int64 (count, H, 2).
+
+    "random": each fit draws its own from the stream (seed, "offsets", number of the fit).
     """
     import torch
 
@@ -72,17 +91,17 @@ def layer_offsets(fit: Fit, model: Model, seed: int):
     from attnprior.randomness import generator
 
     if fit.offsets == "ordered":
-        return offsets_ordered(model.num_heads).expand(model.depth, -1, -1)
+        return offsets_ordered(model.num_heads).expand(count, -1, -1)
     return torch.stack(
         [
-            offsets_random(fit.filter_size, model.num_heads, generator(seed, "offsets", layer))
-            for layer in range(model.depth)
+            offsets_random(fit.filter_size, model.num_heads, generator(seed, "offsets", index))
+            for index in range(count)
         ]
     )
 
 
-def solve(job: Job, fit: Fit, model: Model, position, target):
-    """Return Q (L, H, D, R), K (L, H, R, D), the history and the operations that the fit takes.
+def solve(job: Job, fit: Fit, model: Model, position, target, scale: float):
+    """Return Q (F, H, D, R), K (F, H, R, D) of the fits, the history and the operations that they take.
 
     Draws are of the stream (seed, "fit_init"). Counted are matrix products, as in trainings; the closed
     form's decompositions, one per head, are not.
@@ -100,9 +119,18 @@ def solve(job: Job, fit: Fit, model: Model, position, target):
             raise UserError(f"{where}: solver svd needs signal, noise and norm")
         signal, noise, norm = fit.signal, fit.noise, fit.norm
         found: list = []
-        flops = count_flops(
-            lambda: found.extend(fit_svd(position, target, model.head_dim, signal, noise, norm, rng))
-        )
+
+        def closed() -> None:
+            if position.ndim == 2:
+                found.extend(fit_svd(position, target, model.head_dim, signal, noise, norm, rng))
+                return
+            each = [
+                fit_svd(p[0], t, model.head_dim, signal, noise, norm, rng)
+                for p, t in zip(position, target, strict=True)
+            ]
+            found.extend(torch.stack(parts) for parts in zip(*each, strict=True))
+
+        flops = count_flops(closed)
         return *found, [], flops
     if fit.solver != "adam":
         raise UserError(f"{where}.solver: {fit.solver!r}; allowed: adam, svd")
@@ -117,10 +145,10 @@ def solve(job: Job, fit: Fit, model: Model, position, target):
                 job.row(rows[-1])
 
     q, k, _ = fit_adam(
-        position, target, model.head_dim, fit.logit_scale, fit.steps, fit.lr, fit.norm_every, rng, on_step
+        position, target, model.head_dim, scale, fit.steps, fit.lr, fit.norm_every, rng, on_step
     )
-    weights = torch.stack([q.mT, k])  # 2 L H R D
-    flops = fit.steps * count_flops(lambda: gradient(weights, position, target, fit.logit_scale))
+    weights = torch.stack([q.mT, k])  # 2 F H R D
+    flops = fit.steps * count_flops(lambda: gradient(weights, position, target, scale))
     return q, k, rows, flops
 
 

@@ -132,9 +132,12 @@ def pretrain(job: Job, teacher: Teacher, model: Model, data, device, checkpoint)
     from attnprior.train.schedule import describe
 
     assert teacher.recipe is not None and teacher.decoder is not None
-    assert teacher.mask_ratio is not None and teacher.norm_pix_loss is not None
+    assert (
+        teacher.mask_ratio is not None and teacher.norm_pix_loss is not None and teacher.masking is not None
+    )
     recipe, seed = job.settings(Recipe, "recipes", teacher.recipe), job.wildcards["seed"]
-    mae = build_mae(model, teacher.decoder, teacher.mask_ratio, teacher.norm_pix_loss, seed).to(device)
+    shape = (model, teacher.decoder, teacher.mask_ratio, teacher.norm_pix_loss)
+    mae = build_mae(*shape, seed, teacher.masking).to(device)
     images, labels, _ = part(data, datasets.TRAIN, device)
     shifted = training_images(images, data.mean, data.std, recipe.augment)
     objective = Pretraining(mae, seed)

@@ -4,11 +4,11 @@ import sys
 import time
 from dataclasses import asdict
 
-from attnprior.config import Model, Student, recipe_of
+from attnprior.config import Student, build_model, recipe_of
 from attnprior.data import datasets
 from attnprior.errors import UserError
 from attnprior.files import read_header, save_tensors
-from attnprior.models.checks import validate_model
+from attnprior.models.checks import validate_model, validate_student
 from attnprior.stages.job import Job, Stage, run_stage
 from attnprior.train.history import write_history
 
@@ -25,9 +25,10 @@ def work(job: Job) -> dict:
     """Train the student on its labelled images and write weights, history and predictions."""
     name, seed = job.wildcards["student"], job.wildcards["seed"]
     student = job.settings(Student, "students", name)
-    model = job.settings(Model, "models", student.model)
+    model = build_model(job.section(f"models.{student.model}"), f"models.{student.model}")
     recipe = recipe_of(student, job.section(f"recipes.{student.recipe}"), f"students.{name}")
     validate_model(model, f"models.{student.model}")
+    validate_student(student, model, recipe, f"students.{name}")
     check_files(job, student)
     data = datasets.load(job.args.data)
     datasets.check_model(model, data, f"models.{student.model}")
@@ -41,6 +42,7 @@ def work(job: Job) -> dict:
     job.total, job.images = recipe.epochs, len(chosen)
     device = job.start_torch()
 
+    from attnprior.models.freeze import fused
     from attnprior.train.checkpoint import Checkpoint
     from attnprior.train.schedule import describe
     from attnprior.train.students import build_network, load_network, predictions, train_network
@@ -57,6 +59,7 @@ def work(job: Job) -> dict:
             "kind": "student",
             "model": asdict(model),
             "logit_scale": network.student.logit_scale,
+            "filters": filters_of(student),
             "transfer": asdict(student.transfer),
             "flops": {
                 "own": flops,
@@ -64,13 +67,20 @@ def work(job: Job) -> dict:
                 "fit": flops_behind(job.args.fit),
             },
             "parameters": sum(p.numel() for p in network.student.parameters()),
+            "trained": sum(p.numel() for p in network.student.parameters() if p.requires_grad),
         }
-        save_tensors(job.args.weights, network.student.state_dict(), header)
+        save_tensors(job.args.weights, fused(network.student), header)
         write_history(job.args.history, list(rows[0]), rows)
         saved = load_network(job.args.weights, job.args.teacher).to(device)
         save_tensors(job.args.predictions, predictions(saved, data), {"classes": data.classes})
         checkpoint.close(remove=True)
     return {k: v for k, v in rows[-1].items() if k not in ("epoch", "step")}
+
+
+def filters_of(student: Student) -> dict | None:
+    """Return what the structure of a ConvMixer takes from its filters, None for a ViT."""
+    init = student.init
+    return {"kind": init.kind, "heads": init.heads} if init.source == "filters" else None
 
 
 def flops_behind(*paths: str | None) -> float:

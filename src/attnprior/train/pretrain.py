@@ -1,6 +1,5 @@
 """Masked-autoencoder pre-training of a teacher (arXiv 2111.06377)."""
 
-import torch
 from torch import Tensor
 
 from attnprior.models.mae import MAE
@@ -16,7 +15,6 @@ class Pretraining:
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         rng = generator(self._seed, "mask", batch.epoch, batch.step)
-        patches = self._mae.encoder.config.num_patches
-        noise = torch.rand(len(batch.images), patches, generator=rng).to(batch.images.device)  # B N
+        noise = self._mae.noise(len(batch.images), rng).to(batch.images.device)  # B N
         loss, _, _ = self._mae(batch.images, noise)
         return {"loss": loss}

@@ -6,15 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnprior.config import Model, Recipe, Student, Transfer, build
+from attnprior.config import AnyModel, ConvMixer, Model, Recipe, Student, Transfer, build, build_model
 from attnprior.data.augment import training_images
 from attnprior.data.datasets import TEST, TRAIN, VAL, Data
 from attnprior.data.loader import normalise, part
 from attnprior.data.streaming import choose
 from attnprior.errors import UserError
 from attnprior.files import load_tensors
+from attnprior.init.filters import build_convmixer
 from attnprior.init.impulse import write_qk
-from attnprior.init.mimetic import apply_mimetic
+from attnprior.init.mimetic import apply_mimetic, write_vo
+from attnprior.models import convmixer
+from attnprior.models.freeze import freeze_spatial
 from attnprior.models.mae import load_pretrained, load_teacher_encoder
 from attnprior.models.transfer_checks import check_options, validate_transfer
 from attnprior.models.vit import ViT, build_vit
@@ -23,12 +26,15 @@ from attnprior.train.checkpoint import Checkpoint
 from attnprior.train.engine import train, training_flops
 from attnprior.train.supervised import Network, Supervised, measure
 
-FIT_KEYS = ("embed_dim", "depth", "num_heads", "image_size", "patch_size", "pos_embed", "pos_at")
+FIT_KEYS = (
+    *("embed_dim", "depth", "num_heads", "image_size", "patch_size", "attention", "value"),
+    *("pos_embed", "pos_at", "cls_token"),
+)
 
 
 def build_network(
     settings: Student,
-    model: Model,
+    model: AnyModel,
     recipe: Recipe,
     seed: int,
     init_teacher: str | None,
@@ -44,38 +50,80 @@ def build_network(
     Raises:
         UserError: a file does not fit the student's model, or a setting is unknown.
     """
-    where, source, scale = f"students.{name}", settings.init.source, None
+    where = f"students.{name}"
     check_options(settings.transfer, where)
-    qk: dict[str, Tensor] = {}
-    if source == "impulse":
-        assert fit is not None
-        qk, header = load_tensors(fit)
-        _same_model(header["model"], model, fit, where)
-        scale = header["logit_scale"]
-    student = build_vit(model, seed, drop_path=recipe.drop_path, logit_scale=scale)
-    if source == "impulse":
-        for layer, block in enumerate(student.blocks):
-            write_qk(block.attn, qk["q"][layer], qk["k"][layer])  # type: ignore[arg-type]
-    elif source == "mimetic":
-        apply_mimetic(student, seed, bool(settings.init.value))
-    elif source == "teacher":
-        assert init_teacher is not None
-        load_pretrained(student, load_tensors(init_teacher)[0])
-    elif source != "random":
-        raise UserError(f"{where}.init.source: {source!r}; allowed: random, mimetic, impulse, teacher")
+    if isinstance(model, ConvMixer):
+        student: Any = build_convmixer(model, settings.init, seed)
+    else:
+        student = initialised(settings, model, recipe, seed, init_teacher, fit, where)
+    if settings.freeze == "spatial":
+        freeze_spatial(student)
     if settings.transfer.method == "none":
         return Network(student, settings.transfer)
-    assert teacher is not None
+    assert teacher is not None and isinstance(model, Model)
     tensors, header = load_tensors(teacher)
     validate_transfer(settings.transfer, model, build(Model, header["model"], f"{teacher}: model"), where)
     return Network(student, settings.transfer, load_teacher_encoder(tensors, header))
 
 
+def initialised(
+    settings: Student,
+    model: Model,
+    recipe: Recipe,
+    seed: int,
+    teacher: str | None,
+    fit: str | None,
+    where: str,
+) -> ViT:
+    """Return a Vision Transformer with its first weights; `teacher` and `fit` are paths.
+
+    Raises:
+        UserError: teacher or fit is one of another model, or the source of the weights is unknown.
+    """
+    source, scale = settings.init.source, None
+    made: dict[str, Tensor] = {}
+    if source == "impulse":
+        assert fit is not None
+        made, header = load_tensors(fit)
+        _same_model(header["model"], model, fit, where)
+        scale = header["logit_scale"]
+    student = build_vit(model, seed, drop_path=recipe.drop_path, logit_scale=scale)
+    if source == "impulse":
+        for layer, attention in enumerate(student.attentions()):
+            write_qk(attention, made["q"][layer], made["k"][layer])
+            if "v" in made:
+                write_vo(attention, made["v"][layer], made["proj"][layer])
+        if "pos_embed" in made:
+            assert student.pos_embed is not None
+            student.pos_embed.data.copy_(made["pos_embed"])
+    elif source in ("mimetic", "mimetic_reduced"):
+        apply_mimetic(student, seed, bool(settings.init.value), source == "mimetic_reduced")
+    elif source == "teacher":
+        assert teacher is not None
+        load_pretrained(student, load_tensors(teacher)[0])
+    elif source != "random":
+        allowed = "random, mimetic, mimetic_reduced, impulse, teacher"
+        raise UserError(f"{where}.init.source: {source!r}; allowed: {allowed}")
+    return student
+
+
+def empty_network(header: dict[str, Any], where: str) -> ViT | convmixer.ConvMixer:
+    """Return the network that a weights file's header describes, for its tensors to be loaded into.
+
+    Raises:
+        UserError: the header does not describe one.
+    """
+    model = build_model(header["model"], f"{where}: model")
+    if isinstance(model, ConvMixer):
+        return convmixer.ConvMixer(model, **header["filters"])
+    return ViT(model, logit_scale=header["logit_scale"])
+
+
 def _same_model(fitted: dict[str, Any], model: Model, path: str, where: str) -> None:
     for key in FIT_KEYS:
-        if fitted[key] != getattr(model, key):
+        if fitted.get(key) != getattr(model, key):
             raise UserError(
-                f"{where}.init.fit: {path} was fitted for {key} {fitted[key]}, the student has"
+                f"{where}.init.fit: {path} was fitted for {key} {fitted.get(key)}, the student has"
                 f" {getattr(model, key)}; give the fit and the student the same model"
             )
 
@@ -109,6 +157,7 @@ def train_network(
     val, val_labels, _ = part(data, VAL, device)
     val = normalise(val, data.mean, data.std)
     objective = Supervised(network, recipe, seed)
+    network.student.eval()  # counting must not move running statistics
     flops = training_flops(objective, shifted, own, recipe, seed)
     rows = train(
         network.student,
@@ -131,9 +180,8 @@ def load_network(weights: str, teacher: str | None) -> Network:
         UserError: a file is corrupt or does not fit.
     """
     tensors, header = load_tensors(weights)
-    model = build(Model, header["model"], f"{weights}: model")
     transfer = build(Transfer, header["transfer"], f"{weights}: transfer")
-    student = ViT(model, logit_scale=header["logit_scale"])
+    student: Any = empty_network(header, weights)
     student.load_state_dict(tensors)
     network = Network(student.eval(), transfer)
     if transfer.method == "copy":

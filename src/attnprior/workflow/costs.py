@@ -8,10 +8,10 @@ from attnprior.workflow.work import (
     METADATA,
     TRACKED,
     Work,
+    any_model,
     evaluate_work,
     fetch_work,
     fit_work,
-    model_of,
     student_work,
     study_work,
     teacher_work,
@@ -34,7 +34,7 @@ def jobs_of(params: dict, study: str) -> list[Job]:
     models = {d: params["teachers"][t]["model"] for d, t in teachers}
     models |= {a.dataset: params["students"][a.student]["model"] for a in arms}
     found = [
-        Job(f"fetch_dataset/{d}", fetch_work(params, d, model_of(params, models[d])), ())
+        Job(f"fetch_dataset/{d}", fetch_work(params, d, any_model(params, models[d])), ())
         for d in graph.datasets_of(params, [study])
     ]
     for (dataset, name), seeds in teachers.items():

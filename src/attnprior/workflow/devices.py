@@ -176,7 +176,7 @@ def work_of(settings: dict, record: dict) -> Work | None:
         match record["rule"]:
             case "fetch_dataset":
                 model = next(iter(then["models"]))
-                return work.fetch_work(then, names["dataset"], work.model_of(then, model))
+                return work.fetch_work(then, names["dataset"], work.any_model(then, model))
             case "pretrain_teacher":
                 return work.teacher_work(then, names["dataset"], names["teacher"])
             case "fit_impulse":

@@ -6,7 +6,13 @@ from pathlib import Path
 from attnprior import config
 from attnprior.errors import UserError, nearest, one_line
 from attnprior.files import canonical_json
-from attnprior.models.checks import validate_fit, validate_model, validate_teacher
+from attnprior.models.checks import (
+    validate_fit,
+    validate_hand_over,
+    validate_model,
+    validate_student,
+    validate_teacher,
+)
 from attnprior.models.transfer_checks import check_options, validate_transfer
 from attnprior.recipe_keys import check_pretraining, check_recipe
 from attnprior.workflow.counts import check_counts
@@ -54,7 +60,8 @@ def validate(params: dict, schema: dict) -> None:
     """
     _check_schema(params, schema)
     for name in params["models"]:
-        validate_model(_model(params, name), f"models.{name}")
+        where = f"models.{name}"
+        validate_model(config.build_model(params["models"][name], where), where)
     for name, values in params["recipes"].items():
         check_recipe(values, f"recipes.{name}")
     for name in params["teachers"]:
@@ -186,17 +193,19 @@ def _only(values: dict, where: str, kind: str, used: Mapping[str, tuple[str, ...
 
 
 TEACHER_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "mae": ("recipe", "mask_ratio", "norm_pix_loss", "decoder"),
+    "mae": ("recipe", "mask_ratio", "masking", "norm_pix_loss", "decoder"),
     "random": (),
     "student": ("student",),
     "file": ("path", "format"),
 }
-SOLVER_OPTIONS = {"adam": ("steps", "lr", "norm_every"), "svd": ("signal", "noise", "norm")}
+SOLVER_OPTIONS = {"adam": ("steps", "lr", "norm_every"), "svd": ("signal", "noise", "norm", "value_norm")}
 INIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "random": (),
     "mimetic": ("value",),
+    "mimetic_reduced": (),
     "impulse": ("fit",),
     "teacher": ("teacher",),
+    "filters": ("kind", "heads"),
 }
 
 
@@ -208,6 +217,7 @@ def _check_teacher(params, name):
         _known(params, "datasets", values["dataset"], f"{where}.dataset")
     check_source(params, name)
     if values["source"] != "mae":
+        _model(params, values["model"])  # it needs attention
         return
     _known(params, "recipes", values["recipe"], f"{where}.recipe")
     check_pretraining(params["recipes"][values["recipe"]], f"recipes.{values['recipe']}")
@@ -222,13 +232,7 @@ def _check_fit(params, name):
     where, values = f"fits.{name}", params["fits"][name]
     _only(values, where, values["solver"], SOLVER_OPTIONS)
     _known(params, "models", values["model"], f"{where}.model")
-    model = _model(params, values["model"])
-    if model.pos_at != "qk":
-        raise UserError(
-            f"{PARAMS}: {where}.model is {values['model']!r}, whose pos_at is {model.pos_at!r};"
-            " an impulse fit needs a model with pos_at: qk (position code in the Q/K input)"
-        )
-    validate_fit(config.build(config.Fit, values, where), model, where)
+    validate_fit(config.build(config.Fit, values, where), _model(params, values["model"]), where)
 
 
 def _model(params, name) -> config.Model:
@@ -243,7 +247,7 @@ def _check_student(params, name):
     _known(params, "models", values["model"], f"{where}.model")
     _known(params, "recipes", values["recipe"], f"{where}.recipe")
     student = config.build(config.Student, values, where)
-    config.recipe_of(student, params["recipes"][values["recipe"]], where)
+    recipe = config.recipe_of(student, params["recipes"][values["recipe"]], where)
     if "fit" in init:
         _known(params, "fits", init["fit"], f"{where}.init.fit")
         made_for = params["fits"][init["fit"]]["model"]
@@ -255,13 +259,11 @@ def _check_student(params, name):
     for part, option in (("init", init), ("transfer", transfer)):
         if "teacher" in option:
             _known(params, "teachers", option["teacher"], f"{where}.{part}.teacher")
+    model = config.build_model(params["models"][values["model"]], f"models.{values['model']}")
+    validate_student(student, model, recipe, where)
     if "teacher" in init:
-        model = params["teachers"][init["teacher"]]["model"]
-        if not _one_body(params, model, values["model"]):
-            raise UserError(
-                f"{PARAMS}: {where}.init.teacher is {init['teacher']!r} of model {model!r},"
-                f" must be of model {values['model']!r}, its classes aside, to hand on its weights"
-            )
+        theirs = _model(params, params["teachers"][init["teacher"]]["model"])
+        validate_hand_over(theirs, _model(params, values["model"]), init["teacher"], where)
     if "teacher" in transfer:
         validate_transfer(
             config.build(config.Transfer, transfer, f"{where}.transfer"),
@@ -269,15 +271,6 @@ def _check_student(params, name):
             _model(params, params["teachers"][transfer["teacher"]]["model"]),
             where,
         )
-
-
-def _one_body(params, one: str, other: str) -> bool:
-    """Return whether two models differ at most in their classes, so that weights fit both."""
-    return all(
-        value == params["models"][other].get(key)
-        for key, value in params["models"][one].items()
-        if key != "num_classes"
-    )
 
 
 def _check_study(params, name):

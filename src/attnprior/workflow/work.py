@@ -56,7 +56,11 @@ def model_of(params: dict, name: str) -> config.Model:
     return config.build(config.Model, params["models"][name], f"models.{name}")
 
 
-def fetch_work(params: dict, dataset: str, model: config.Model) -> Work:
+def any_model(params: dict, name: str) -> config.AnyModel:
+    return config.build_model(params["models"][name], f"models.{name}")
+
+
+def fetch_work(params: dict, dataset: str, model: config.AnyModel) -> Work:
     """Return the work of making a data file, its images as the model takes them."""
     images, path = images_of(params, dataset), Path(graph.data_file(dataset))
     count = images.all if images else 0
@@ -112,7 +116,8 @@ def fit_work(params: dict, name: str) -> Work:
     """Return the work of an impulse fit."""
     fit = config.build(config.Fit, params["fits"][name], f"fits.{name}")
     model = model_of(params, fit.model)
-    weights = sizes.tensors_file(2 * model.depth * model.embed_dim**2, 3)
+    numbers = model.depth * (sizes.fit_weights(model) + (2 * model.embed_dim**2 if fit.value_norm else 0))
+    weights = sizes.tensors_file(numbers, 3)
     return Work(
         "fit_impulse",
         flops=flops.fit_flops(fit, model),
@@ -127,26 +132,31 @@ def fit_work(params: dict, name: str) -> Work:
 def student_work(params: dict, dataset: str, name: str) -> Work:
     """Return the work of training a student and of its predictions for validation and test images."""
     student = config.build(config.Student, params["students"][name], f"students.{name}")
-    model = model_of(params, student.model)
+    model = any_model(params, student.model)
     recipe = config.recipe_of(student, params["recipes"][student.recipe], f"students.{name}")
     transfers, source = student.transfer.method, student.transfer.teacher
     other = model_of(params, params["teachers"][source]["model"]) if source else None
-    given = flops.Copying(student.transfer, other) if other else None
-    layers = len(given.layers(model)) if given else 0
+    layers, taught = 0, 0.0
+    if other is not None and isinstance(model, config.Model):
+        given = flops.Copying(student.transfer, other)
+        layers = len(given.layers(model))
+        taught = flops.teacher_parts(given, model, flops.Step(1, train=False))
     images = images_of(params, dataset)
     held_out = images.val + images.test if images else 0
-    one = flops.forward(model, flops.Step(1, train=False))
+    one = flops.evaluation(student, model)
     if transfers == "copy":
-        assert given is not None
-        one += flops.teacher_parts(given, model, flops.Step(1, train=False))
+        one += taught
     looks = (images.val * recipe.epochs + held_out if images else 0) * one
     # A frozen teacher's block has no backward pass; the loss on its maps is as much again and more.
     extra = {"none": 0.0, "copy": 0.3, "distil": 1.0, "distil_features": 0.4}[transfers]
     blocks = model.depth + layers * extra
     batch = min(recipe.batch_size, student.labels)
-    parameters = sizes.vit_parameters(model)
+    parameters = sizes.student_parameters(model, student.init)
     pixels = (images.all if images else 0) * model.in_chans * model.image_size**2
-    memory = sizes.student_memory(model, other, batch, transfers == "distil")
+    if isinstance(model, config.ConvMixer):
+        memory = sizes.mixer_memory(model, student.init, batch)
+    else:
+        memory = sizes.student_memory(model, other, batch, transfers == "distil")
     weights = sizes.tensors_file(parameters, sizes.tensors_in(model.depth))
     return Work(
         "train_student",
