@@ -165,7 +165,7 @@ def test_convmixers_take_what_the_counter_counts(data):
         student(Transfer("none"), init=init, freeze=freeze),
         recipe(data.draw(st.sampled_from([4, 64]))),
     )
-    network = build_network(settled, model, run, 0, None, None, "s")
+    network = build_network(settled, model, run, 0, None, None, None, "s")
     counted = training_flops(Supervised(network, run, 0), *images(model), run, 0)
     assert flops.student_flops(settled, model, run, None) == pytest.approx(counted, rel=1e-12)
     parameters = list(network.student.parameters())

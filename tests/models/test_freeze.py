@@ -8,7 +8,7 @@ from attnprior.config import Init
 from attnprior.init.filters import build_convmixer
 from attnprior.models.freeze import freeze_spatial, fused
 from attnprior.models.vit import ViT, build_vit
-from attnprior.train.optim import AdamW
+from attnprior.train.optim import Optimizer
 from tests.oracle import FREE, MIXER, MODEL, STANDARD, random_images, randomised
 from tests.train.small import RECIPE
 
@@ -24,7 +24,7 @@ MODELS = [
 
 def trained_steps(network, steps=3):
     recipe = replace(RECIPE, weight_decay=0.5)
-    optimizer = AdamW(network.named_parameters(), recipe)
+    optimizer = Optimizer(network.named_parameters(), recipe)
     for step in range(steps):
         F.cross_entropy(network(random_images(seed=step))[0], torch.arange(5)).backward()
         optimizer.step(0.01)
