@@ -17,6 +17,7 @@ SHIPPED = (
     "profiles",
     "src",
     "params.yaml",
+    "studies",
     "dvc.yaml",
     ".dvcignore",
     ".gitignore",

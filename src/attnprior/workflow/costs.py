@@ -54,7 +54,7 @@ def jobs_of(params: dict, study: str) -> list[Job]:
             evaluated.append(Job(f"evaluate/{run}", evaluate_work(), (f"train_student/{run}",)))
     before = tuple(j.key for j in evaluated)
     last = []
-    for rule in ("compare", "extract_maps", "draw", "report"):
+    for rule in graph.study_rules(params, study):
         last.append(Job(f"{rule}/{study}", study_work(rule, len(arms), len(evaluated)), before))
         before = (last[-1].key,)
     return [*found, *evaluated, *last]

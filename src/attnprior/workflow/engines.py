@@ -211,9 +211,16 @@ class Stages:
         }
 
     def params(self) -> dict[str, list[str]]:
-        """Return {stage: dotted keys of params.yaml}."""
+        """Return {stage: settings it depends on}, each as file:dotted key."""
         return {
-            n: sorted({k for d in s.deps if hasattr(d, "params") for k in d.params})
+            n: sorted(
+                {
+                    f"{os.path.relpath(d.fs_path)}:{k}"
+                    for d in s.deps
+                    if hasattr(d, "params")
+                    for k in d.params
+                }
+            )
             for n, s in self._stages().items()
         }
 

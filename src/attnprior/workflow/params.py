@@ -1,69 +1,81 @@
-"""`params.yaml`: loading, checking with one-line errors, and the sub-trees that a rule may see."""
+"""`params.yaml` and `studies/*.yaml`: loading, checking with one-line errors, and what a rule may see."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attnprior import config
 from attnprior.errors import UserError, nearest, one_line
 from attnprior.files import canonical_json
 from attnprior.models.checks import validate_fit, validate_model, validate_teacher, validate_transfer
+from attnprior.workflow import scaled, studyfiles
 from attnprior.workflow.counts import check_counts
+from attnprior.workflow.studyfiles import PARAMS, file_of, read_yaml
 
-PARAMS = "params.yaml"
 SCHEMA = "workflow/schemas/params.schema.yaml"
 
 
-def load(root=".") -> dict:
-    """Return the checked content of `params.yaml` below `root`.
+def load(root=".", studies: Iterable[str] = (), *, every: bool = False) -> dict:
+    """Return the settings of all files below `root` as one mapping, scaled studies written out.
+
+    Checked are `params.yaml` and the files of the active studies and of `studies`, or all files with `every`:
+    the others only for their names, since hundreds of entries that nothing uses must not slow down a command.
 
     Raises:
-        UserError: the file is missing, no YAML, or breaks the schema or a cross-reference.
+        UserError: a file is missing, no YAML, or breaks the schema or a cross-reference.
     """
     params = read_yaml(Path(root) / PARAMS)
-    validate(params, read_yaml(Path(root) / SCHEMA))
-    return params
+    schema = read_yaml(Path(root) / SCHEMA)
+    paths = studyfiles.names(root)
+    if not paths or not isinstance(params, dict):
+        return validate(params, schema)
+    texts = {p: studyfiles.read_text(Path(root) / p) for p in paths}
+    merged = studyfiles.merge(params, {p: studyfiles.parsed(p, text) for p, text in texts.items()})
+    active = params["active"] if isinstance(params.get("active"), list) else []
+    files = {PARAMS, *paths} if every else studyfiles.reachable(merged, [*active, *studies])
+    for path in sorted(files - {PARAMS}):
+        studyfiles.check_plain(path, texts[path])
+    return validate(merged, schema, files)
 
 
-def read_yaml(path):
-    """Return the content of a YAML file.
+def validate(params: dict, schema: dict, files: set[str] | None = None) -> dict:
+    """Check what stands in `files` (all if None): the JSON schema, then names and combinations.
 
-    Raises:
-        UserError: the file is missing or no YAML.
-    """
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=loader)
-    except OSError as e:
-        raise UserError(
-            f"{path}: cannot be read ({e.strerror}); run from the root of an attnprior checkout"
-        ) from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise UserError(f"{path}: not valid YAML ({one_line(e)})") from e
-
-
-def validate(params: dict, schema: dict) -> None:
-    """Check `params` against the JSON schema, then names and combinations.
+    Returns the settings with scaled studies written out.
 
     Raises:
-        UserError: names the key, the value and what is allowed, in one line.
+        UserError: names the file, the key, the value and what is allowed, in one line.
     """
-    _check_schema(params, schema)
-    for name in params["models"]:
-        validate_model(_model(params, name), f"models.{name}")
-    for name in params["teachers"]:
-        _check_teacher(params, name)
-    for name in params["fits"]:
-        _check_fit(params, name)
-    for name in params["students"]:
-        _check_student(params, name)
-    for name in params["studies"]:
-        _check_study(params, name)
+    part = studyfiles.part(params, files) if isinstance(params, dict) else params
+    _check_schema(part, schema, params)
+    params = scaled.expand(params, files)
+    for section, check in (
+        ("models", lambda params, name: validate_model(_model(params, name), f"models.{name}")),
+        ("teachers", _check_teacher),
+        ("fits", _check_fit),
+        ("students", _check_student),
+        ("studies", _check_study),
+    ):
+        for name in part[section]:
+            with _of_file(file_of(params, f"{section}.{name}")):
+                check(params, name)
     for name in params["active"]:
         _known(params, "studies", name, "active")
     check_teacher_seeds(params)
-    check_counts(params)
+    used = {name: params["studies"][name] for name in part["studies"]}
+    check_counts(
+        {**params, "datasets": {n: params["datasets"][n] for n in part["datasets"]}, "studies": used}
+    )
+    return params
+
+
+@contextlib.contextmanager
+def _of_file(path: str) -> Iterator[None]:
+    """Let errors of the checks name the file in which the entry stands."""
+    try:
+        yield
+    except UserError as e:
+        raise UserError(str(e).replace(f"{PARAMS}:", f"{path}:", 1)) from e
 
 
 def check_study(params: dict, name: str) -> None:
@@ -75,8 +87,12 @@ def check_study(params: dict, name: str) -> None:
     known = params["studies"]
     if name not in known:
         raise UserError(
-            f"no study {name!r} in {PARAMS}{nearest(name, known)}; known: {', '.join(sorted(known))}"
+            f"no study {name!r} in {_files(params)}{nearest(name, known)}; known: {', '.join(sorted(known))}"
         )
+
+
+def _files(params: dict) -> str:
+    return f"{PARAMS} or {studyfiles.FOLDER}/*.yaml" if params.get(studyfiles.FILES) else PARAMS
 
 
 def settings(params: dict, *keys: str) -> str:
@@ -96,7 +112,7 @@ def subtree(params: dict, key: str):
     return node
 
 
-def _check_schema(params, schema):
+def _check_schema(params, schema, merged):
     import jsonschema
 
     if not isinstance(params, dict):
@@ -107,7 +123,8 @@ def _check_schema(params, schema):
     if errors:
         # A wrong name first, since its content is judged, too; then the deepest.
         worst = max(errors, key=lambda e: (e.validator == "pattern", len(e.absolute_path), e.message))
-        raise UserError(f"{PARAMS}: {_explain(worst)}")
+        where = ".".join(map(str, list(worst.absolute_path)[:2]))
+        raise UserError(f"{file_of(merged, where)}: {_explain(worst)}")
 
 
 def _explain(error) -> str:
@@ -165,6 +182,20 @@ def _known(params, section, name, where):
             f"{PARAMS}: {where} is {name!r}, which {section} does not have{nearest(name, known)};"
             f" known: {', '.join(known) or 'none'}"
         )
+    if where == "active":
+        return
+    own, other = (
+        file_of(params, scaled.sources(params, key)[0]) for key in (_entry(where), f"{section}.{name}")
+    )
+    if other not in (own, PARAMS) and studyfiles.has_studies(params, other):
+        raise UserError(
+            f"{PARAMS}: {where} is {name!r}, which stands in {other}; it may stand in {own}, in {PARAMS}"
+            " or in a file without studies"
+        )
+
+
+def _entry(where: str) -> str:
+    return ".".join(where.split(".")[:2])
 
 
 def _only(values: dict, where: str, kind: str, used: Mapping[str, tuple[str, ...]]) -> None:
