@@ -185,7 +185,7 @@ def create(root: Path, settings=small) -> Project:
             (root / name).symlink_to(os.readlink(source))
         elif source.is_dir():
             shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        else:
+        elif name != "studies":
             shutil.copy(source, root / name)
     project = Project(root)
     params = settings(yaml.safe_load((ROOT / "params.yaml").read_text()))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from attnprior.source import PREFIX
 from attnprior.workflow import graph, sync
 from attnprior.workflow.engines import Graph, Job, Stages
+from attnprior.workflow.studyfiles import located
 
 
 def jobs_of(stages: dict[str, list[str]], jobs: list[Job]) -> dict[str, list[Job]]:
@@ -61,7 +62,7 @@ def disagreements(params: dict, jobs: Graph, stages: Stages) -> list[str]:
         lines += [f"{name}: deps lack {f}" for f in sorted(lacking)]
         lines += [f"{name}: dep {d} is read by no job" for d in idle]
         own = {k for j in group for k in json.loads(j.params)}
-        used = {f"{path}:{k}" for path, found in graph.tracked(params, own).items() for k in found}
+        used = {located(path, k) for path, found in graph.tracked(params, own).items() for k in found}
         lines += [f"{name}: params lack {k}" for k in sorted(used - set(keys[name]))]
         lines += [f"{name}: param {k} is read by no job" for k in sorted(set(keys[name]) - used)]
     return lines

@@ -62,7 +62,7 @@ def copy_code(folder: Path) -> None:
         elif Path(name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", ".snakemake")
             shutil.copytree(name, folder / name, symlinks=True, ignore=ignored)
-        else:
+        elif name != "studies":  # a checkout may have none
             shutil.copy(name, folder / name)
 
 

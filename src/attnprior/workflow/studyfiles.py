@@ -94,6 +94,11 @@ def file_of(params: Mapping, key: str) -> str:
     return params.get(FILES, {}).get(".".join(key.split(".")[:2]), PARAMS)
 
 
+def located(path: str, key: str) -> str:
+    """Return how messages name a key: with its file, unless that is `params.yaml`."""
+    return key if path == PARAMS else f"{path}:{key}"
+
+
 def part(params: dict, files: set[str] | None) -> dict:
     """Return what of merged settings stands in `files` (all if None)."""
     return {
