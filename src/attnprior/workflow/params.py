@@ -63,9 +63,8 @@ def validate(params: dict, schema: dict, files: set[str] | None = None) -> dict:
         _known(params, "studies", name, "active")
     check_teacher_seeds(params)
     used = {name: params["studies"][name] for name in part["studies"]}
-    check_counts(
-        {**params, "datasets": {n: params["datasets"][n] for n in part["datasets"]}, "studies": used}
-    )
+    names = dict.fromkeys([*part["datasets"], *(d for study in used.values() for d in study["datasets"])])
+    check_counts({**params, "datasets": {n: params["datasets"][n] for n in names}, "studies": used})
     return params
 
 

@@ -140,8 +140,10 @@ class _Scale:
 
     def _recipe(self, values: dict) -> dict:
         epochs = min(values["epochs"], self.scale["epochs"])
-        warmup = values["warmup_epochs"] * epochs / values["epochs"]
-        return {**values, "epochs": epochs, "warmup_epochs": warmup}
+        shrunk = {**values, "epochs": epochs}
+        if values.get("warmup_epochs"):
+            shrunk["warmup_epochs"] = values["warmup_epochs"] * epochs / values["epochs"]
+        return shrunk
 
     def _fit(self, values: dict) -> dict:
         return {**values, "steps": min(values["steps"], self.scale["steps"])} if "steps" in values else values
@@ -157,7 +159,7 @@ class _Scale:
         if overrides.keys() & {"epochs", "warmup_epochs"}:
             recipe = {**self.made["recipes"][values["recipe"]], **overrides}
             shrunk = self._recipe(recipe)
-            overrides |= {k: shrunk[k] for k in ("epochs", "warmup_epochs")}
+            overrides |= {k: shrunk[k] for k in ("epochs", "warmup_epochs") if k in shrunk}
         labels = min(values["labels"], self.scale["images"])
         return {**values, "overrides": overrides, "labels": labels}
 
