@@ -17,7 +17,6 @@ SHIPPED = (
     "profiles",
     "src",
     "params.yaml",
-    "studies",
     "dvc.yaml",
     ".dvcignore",
     ".gitignore",
@@ -185,7 +184,7 @@ def create(root: Path, settings=small) -> Project:
             (root / name).symlink_to(os.readlink(source))
         elif source.is_dir():
             shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        elif name != "studies":
+        else:
             shutil.copy(source, root / name)
     project = Project(root)
     params = settings(yaml.safe_load((ROOT / "params.yaml").read_text()))

@@ -1,5 +1,6 @@
 """Values that papers published, to be set beside ours; one YAML file per family of papers."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ NOT_RECOVERED = "not_recovered"
 def files() -> list[str]:
     """Return the files of this package with values, named as sources are: from the project's root."""
     return sorted(f"src/attnprior/published/{p.name}" for p in FOLDER.glob("*.yaml"))
+
+
+def keys() -> set[str]:
+    """Return the keys of all values in this package, without reading these: it is asked at every start."""
+    lines = re.compile(r"^- \{key: (\S+),", re.MULTILINE)
+    return {k for p in FOLDER.glob("*.yaml") for k in lines.findall(p.read_text(encoding="utf-8"))}
 
 
 def read(paths) -> dict[str, dict[str, Any]]:
@@ -42,8 +49,3 @@ def read(paths) -> dict[str, dict[str, Any]]:
                 raise UserError(f"{path}: {row['key']}: value {row['value']} with status {row['status']}")
             found[row["key"]] = row
     return found
-
-
-def known() -> dict[str, dict[str, Any]]:
-    """Return {key: entry} of all values in this package."""
-    return read(FOLDER / Path(f).name for f in files())

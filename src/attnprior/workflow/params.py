@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from attnprior import config
+from attnprior import config, published
 from attnprior.errors import UserError, nearest, one_line
 from attnprior.files import canonical_json
 from attnprior.models.checks import validate_fit, validate_model, validate_teacher, validate_transfer
@@ -98,9 +98,11 @@ def settings(params: dict, *keys: str) -> str:
     """Return the sub-trees at the dotted `keys` as one canonical JSON string.
 
     A rule passes this string and nothing else to its stage. Snakemake compares it as a whole
-    (it would compare separate values as an unnamed set), and its keys are DVC's `params:` keys.
+    (it would compare separate values as an unnamed set), and its keys are DVC's `params:` keys. With an entry
+    of a scaled study goes what it is derived from, which is what DVC sees.
     """
-    return canonical_json({key: subtree(params, key) for key in keys})
+    behind = (source for key in keys for source in scaled.sources(params, key))
+    return canonical_json({key: subtree(params, key) for key in (*keys, *behind)})
 
 
 def subtree(params: dict, key: str):
@@ -312,6 +314,28 @@ def _check_study(params, name):
         if twice:
             raise UserError(
                 f"{PARAMS}: {panel_where}.controls lists {sorted(twice)[0]!r}, which is an arm; remove one"
+            )
+    if "paper" in values:
+        _check_paper(params, where, values)
+
+
+def _check_paper(params, where, study):
+    """Check that published values are known, and stand beside arms of the study."""
+    members = {s for p in study["panels"].values() for s in [*p["arms"], *p["controls"]]}
+    beside = study["paper"]["values"]
+    for dataset, students in beside.items():
+        for name, known in ((dataset, set(study["datasets"])), *((s, members) for s in students)):
+            if name not in known:
+                raise UserError(
+                    f"{PARAMS}: {where}.paper.values has {name!r}, which the study does not"
+                    f"{nearest(name, known)}; known: {', '.join(sorted(known))}"
+                )
+    published_keys = published.keys()
+    for key in (*(k for students in beside.values() for k in students.values()), *study["paper"]["stated"]):
+        if key not in published_keys:
+            raise UserError(
+                f"{PARAMS}: {where}.paper: {key!r} is no published value{nearest(key, published_keys)};"
+                " see src/attnprior/published"
             )
 
 
