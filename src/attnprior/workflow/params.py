@@ -85,9 +85,8 @@ def check_study(params: dict, name: str) -> None:
     """
     known = params["studies"]
     if name not in known:
-        raise UserError(
-            f"no study {name!r} in {_files(params)}{nearest(name, known)}; known: {', '.join(sorted(known))}"
-        )
+        shown = ", ".join(sorted(known)) if len(known) <= 8 else "see `attnprior study list`"
+        raise UserError(f"no study {name!r} in {_files(params)}{nearest(name, known)}; known: {shown}")
 
 
 def _files(params: dict) -> str:

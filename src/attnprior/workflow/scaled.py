@@ -105,8 +105,11 @@ class _Scale:
     def _epochs(self, values: dict) -> str:
         """Return how many epochs students train, of how many, such as "2 of 100 to 200"."""
         students = {s for p in values["panels"].values() for s in [*p["arms"], *p["controls"]]}
+        recipes = self.made["recipes"]  # an unknown name is reported by the checks of its own entry
         entries = [self.made["students"][s] for s in students if s in self.made["students"]]
-        full = {{**self.made["recipes"][e["recipe"]], **e["overrides"]}["epochs"] for e in entries}
+        full = {
+            {**recipes[e["recipe"]], **e["overrides"]}["epochs"] for e in entries if e["recipe"] in recipes
+        }
         most, least = max(full, default=0), min(full, default=0)
         return f"{min(most, self.scale['epochs'])} of {most if most == least else f'{least} to {most}'}"
 
@@ -157,7 +160,7 @@ class _Scale:
     def _student(self, values: dict) -> dict:
         overrides = dict(values["overrides"])
         if overrides.keys() & {"epochs", "warmup_epochs"}:
-            recipe = {**self.made["recipes"][values["recipe"]], **overrides}
+            recipe = {**self.made["recipes"].get(values["recipe"], {"epochs": 1}), **overrides}
             shrunk = self._recipe(recipe)
             overrides |= {k: shrunk[k] for k in ("epochs", "warmup_epochs") if k in shrunk}
         labels = min(values["labels"], self.scale["images"])
