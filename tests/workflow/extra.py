@@ -3,13 +3,13 @@
 import copy
 
 FILE = "studies/extra.yaml"
-MADE = ["impulse_probe__tiny", "copy_probe__tiny"]
 RANDOM = "2401.12511/t1/simple_vit/random/input_sincos"
 UNKNOWN = "2401.12511/t1/model_ii/random"
 
 
 def content(params: dict) -> dict:
     """Return what stands in `studies/extra.yaml`: a study like `digits` in small, with entries of its own."""
+    params = copy.deepcopy(params)
     students, fit = params["students"], params["fits"]["impulse3"]
     panel = {"title": "Probe", "baseline": "random_probe", "controls": []}
     panel["arms"] = ["random_probe", "impulse_probe", "copy_probe"]
@@ -41,6 +41,13 @@ def content(params: dict) -> dict:
     for student in made["students"].values():
         student |= {"recipe": "recipe_probe", "labels": 100}
     return copy.deepcopy(made)
+
+
+def files(params: dict) -> dict[str, dict]:
+    """Return {path: content} of the files beside `params.yaml`; their scaled study becomes active, too."""
+    made, active = {FILE: content(params)}, params["active"]
+    params["active"] = [*active, *settings(params)["active"]]
+    return made
 
 
 def settings(params: dict) -> dict:

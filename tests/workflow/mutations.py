@@ -3,6 +3,7 @@
 import copy
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,10 +21,10 @@ def text(params: dict) -> str:
     return yaml.safe_dump(params, sort_keys=False)
 
 
-def read() -> dict:
+def read(root=".") -> dict:
     """Return the settings of all files, as they stand there: scaled studies are not written out."""
-    params = checks.read_yaml(checks.PARAMS)
-    return studyfiles.merge(params, {p: checks.read_yaml(p) for p in studyfiles.names()})
+    params = checks.read_yaml(Path(root, checks.PARAMS))
+    return studyfiles.merge(params, {p: checks.read_yaml(Path(root, p)) for p in studyfiles.names(root)})
 
 
 def texts(params: dict) -> dict[str, str]:

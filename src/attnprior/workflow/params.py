@@ -189,8 +189,8 @@ def _known(params, section, name, where):
     )
     if other not in (own, PARAMS) and studyfiles.has_studies(params, other):
         raise UserError(
-            f"{PARAMS}: {where} is {name!r}, which stands in {other}; it may stand in {own}, in {PARAMS}"
-            " or in a file without studies"
+            f"{PARAMS}: {where} is {name!r}, which stands in {other}; it may stand in"
+            f" {', '.join(dict.fromkeys([own, PARAMS]))} or a file without studies"
         )
 
 
