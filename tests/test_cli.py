@@ -81,8 +81,8 @@ def test_an_unknown_study_is_named_with_the_nearest(words):
     done = attnprior(*words, cwd=ROOT)
     assert done.returncode == 1
     assert (
-        done.stderr
-        == "error: no study 'digts' in params.yaml, did you mean 'digits'?; known: digits, digits_labels\n"
+        done.stderr == "error: no study 'digts' in params.yaml or studies/*.yaml, did you mean 'digits'?;"
+        " known: see `attnprior study list`\n"
     )
 
 

@@ -231,6 +231,27 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Paper:
+    """Published values beside a study's; keys as in attnprior.published."""
+
+    table: str
+    differs: str | None  # from the paper's setting; None: in nothing
+    values: dict[str, dict[str, str]]  # data set -> student -> key
+    stated: list[str]  # keys shown without one of ours
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """How a study was shrunk: see attnprior.workflow.scaled."""
+
+    of: str
+    images: int
+    epochs: str  # such as "2 of 200"
+    steps: int
+    seeds: str  # such as "1 of 5"
+
+
+@dataclass(frozen=True)
 class Study:
     title: str
     datasets: list[str]
@@ -238,6 +259,8 @@ class Study:
     teacher_seed: int | None  # None: student seed k uses teacher and fit seed k; a number: one for all
     confidence: float  # of every interval
     panels: dict[str, Panel]
+    paper: Paper | None = None
+    scaled: Scaled | None = None
 
 
 NESTED: dict[str, type] = {
@@ -251,6 +274,8 @@ NESTED: dict[str, type] = {
     "randaugment": RandAugment,
     "color_jitter": ColorJitter,
     "erasing": Erasing,
+    "paper": Paper,
+    "scaled": Scaled,
 }
 
 

@@ -128,7 +128,7 @@ def put_back(*names: str) -> Iterator[None]:
 def changes(keys: int | None, modules: int | None, seed: int, also: list[str]) -> list[tuple[str, str]]:
     """Return (kind, name) of what to change: all of it, or a sample and the keys `also`."""
     draw = random.Random(seed)
-    wanted = sorted(mutations.leaves(params.load()))
+    wanted = sorted(mutations.leaves(mutations.read()))
     sources = sorted(str(p) for p in Path("src/attnprior").rglob("*.py"))
     wanted = wanted if keys is None else [*draw.sample(wanted, keys), *also]
     sources = sources if modules is None else draw.sample(sources, modules)
@@ -150,7 +150,7 @@ def changed_files(kind: str, name: str, settings: dict, schema: dict) -> dict[st
     values = (
         mutations.DROPS[name](settings) if kind == "dropped" else mutations.mutated(settings, schema, name)
     )
-    return values and {"params.yaml": mutations.text(values)}
+    return values and mutations.texts(values)
 
 
 def main() -> None:
@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--also", nargs="*", default=[], help="keys to change besides the sample")
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="every Nth change from the Ith on")
     args = parser.parse_args()
-    settings, schema = params.load(), params.read_yaml(params.SCHEMA)
+    settings, schema = mutations.read(), params.read_yaml(params.SCHEMA)
     hashes = Hashes()
     first, step = args.part
     with Stages() as stages:

@@ -3,19 +3,38 @@
 import copy
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from attnprior import published
 from attnprior.errors import UserError
 from attnprior.workflow import params as checks
+from attnprior.workflow import studyfiles
 
 REGISTRY = {"model": "models", "recipe": "recipes", "teacher": "teachers", "fit": "fits"}
 
 
 def text(params: dict) -> str:
-    """Return settings as the text of `params.yaml`."""
+    """Return settings as the text of a file."""
     return yaml.safe_dump(params, sort_keys=False)
+
+
+def read(root=".") -> dict:
+    """Return the settings of all files, as they stand there: scaled studies are not written out."""
+    params = checks.read_yaml(Path(root, checks.PARAMS))
+    return studyfiles.merge(params, {p: checks.read_yaml(Path(root, p)) for p in studyfiles.names(root)})
+
+
+def texts(params: dict) -> dict[str, str]:
+    """Return {path: text} of the files of settings."""
+    shared = studyfiles.part(params, {checks.PARAMS})
+    found = {checks.PARAMS: text(shared)}
+    for path in dict.fromkeys(params.get(studyfiles.FILES, {}).values()):
+        own = studyfiles.part(params, {path})
+        found[path] = text({k: own[k] for k in studyfiles.REGISTRIES if own[k]})
+    return found
 
 
 def without_student(params: dict) -> dict:
@@ -56,7 +75,7 @@ def leaves(node: Any, key: str = "") -> Iterator[str]:
     if isinstance(node, dict) and node:
         for name, value in node.items():
             yield from leaves(value, f"{key}.{name}" if key else name)
-    else:
+    elif key.split(".")[0] != studyfiles.FILES:
         yield key
 
 
@@ -104,6 +123,10 @@ def _values(params: dict, schema: dict, key: str) -> Iterator[Any]:
             yield from (x for x in (value * 0.5, value * 1.5, value + 0.125) if x != value)
         case None:
             yield from (1, 1000, 1400)  # a seed; training images of a data set
+        case str() if ".paper.values." in key:
+            yield next(k for k in sorted(published.keys()) if k.endswith("/alpha0.0"))
+        case str() if last in ("of", "scale"):
+            yield from (v for v in params["studies" if last == "of" else "scales"] if v != value)
         case str() if "enum" in rule:
             yield from (v for v in rule["enum"] if v != value)
         case str() if last in REGISTRY:
@@ -116,6 +139,8 @@ def _values(params: dict, schema: dict, key: str) -> Iterator[Any]:
             yield {"lr": 0.0005}
         case [*others, (int() | float()) as number]:
             yield [*others, number * 0.5 if isinstance(number, float) else number + 10]
+        case [str(), *_] if last == "stated":
+            yield []
         case []:
             yield ["spare"]
             yield ["mimetic"]
@@ -219,6 +244,8 @@ def _rule(schema: dict, key: str) -> dict:
     node = schema
     for part in key.split("."):
         node = _resolved(schema, node)
+        if "if" in node:  # a study: written out, or another at a scale
+            node = node["then"] if part in ("of", "scale") else node["else"]
         kinds = [_resolved(schema, branch["then"]) for branch in node.get("allOf", [])]  # of models
         known = [n["properties"][part] for n in (node, *kinds) if part in n.get("properties", {})]
         node = known[0] if known else node["additionalProperties"]

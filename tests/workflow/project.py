@@ -179,8 +179,11 @@ def environment(**extra: str) -> dict[str, str]:
     return {**env, "DVC_NO_ANALYTICS": "1", "ATTNPRIOR_TRACKING": "off", **extra}
 
 
-def create(root: Path, settings=small) -> Project:
-    """Return a new project in `root`: git, DVC, nothing made; `settings` changes the shipped ones."""
+def create(root: Path, settings=small, beside=None) -> Project:
+    """Return a new project in `root`: git, DVC, nothing made; `settings` changes the shipped ones.
+
+    `beside` gives {path: content} of further files of settings.
+    """
     root.mkdir(parents=True)
     for name in SHIPPED:
         source = ROOT / name
@@ -192,6 +195,9 @@ def create(root: Path, settings=small) -> Project:
             shutil.copy(source, root / name)
     project = Project(root)
     params = settings(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    for name, content in (beside(params) if beside else {}).items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(yaml.safe_dump(content, sort_keys=False))
     (root / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     project.git("init", "-q", "-b", "main")
     project.dvc("init", "-q")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir, "src")))  # the code of this checkout
 
+from attnprior import published
 from attnprior.data.rules import present_files
 from attnprior.source import code_files
 from attnprior.workflow import environment, graph, mapped, params as settings

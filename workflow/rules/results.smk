@@ -59,6 +59,45 @@ rule compare:
         " > {log.text} 2>&1"
 
 
+rule against_paper:
+    input:
+        table="results/{study}/table.csv",
+        published=published.files(),
+        code=code_files("against_paper"),
+    output:
+        csv=report(
+            "results/{study}/paper.csv",
+            category="{study}",
+            subcategory="Tables",
+            labels={"what": "Paper against ours"},
+            caption="../report/paper.rst",
+        ),
+        markdown="results/{study}/paper.md",
+        latex="results/{study}/paper.tex",
+        run="results/{study}/paper.run.json",
+    log:
+        text="logs/against_paper/{study}.log",
+        events="logs/against_paper/{study}.events.jsonl",
+    benchmark:
+        "logs/against_paper/{study}.benchmark.tsv"
+    conda:
+        "../envs/stages.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=30,
+        gpu=0,
+    params:
+        json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
+    message:
+        "Setting the published values beside study {wildcards.study}"
+    shell:
+        "python -m attnprior.stages.against_paper --study {wildcards.study}"
+        " --table {input.table} --published {input.published} --out-dir results/{wildcards.study}"
+        " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
+        " > {log.text} 2>&1"
+
+
 rule extract_maps:
     input:
         data=lambda wildcards: mapped.map_files(config, wildcards.study)[0],
@@ -196,6 +235,7 @@ rule report:
         ],
         figures=expand("results/{{study}}/figures/{name}.svg", name=graph.FIGURES),
         captions="results/{study}/figures/captions.json",
+        paper=lambda wildcards: graph.paper_table(config, wildcards.study),
         runs=lambda wildcards: graph.study_runs(config, wildcards.study, "run.json"),
         histories=lambda wildcards: graph.study_runs(
             config, wildcards.study, "history.csv"

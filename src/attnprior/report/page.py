@@ -7,6 +7,7 @@ from attnprior.analysis.families import study_families
 from attnprior.analysis.panels import Row, by_panel, members
 from attnprior.analysis.stats import RESAMPLES
 from attnprior.config import Panel, Study
+from attnprior.report.against import against_notes, against_table
 from attnprior.report.budgets import budget_findings
 from attnprior.report.cards import cards
 from attnprior.report.findings import answer, findings, is_shown
@@ -37,13 +38,15 @@ def render(
     figures: Sequence[dict[str, Any]],
     folder: str,
     students: Mapping[str, Mapping[str, Any]],
+    beside: Sequence[Row] | None = None,
 ) -> str:
     """Return the page as HTML; `runs` maps paths to the content of the students' run.json.
 
     `table`, `comparisons` and `tidy` are the rows of table.csv, comparisons.csv and results.csv;
     `histories` holds the columns of history.csv by the same paths as `runs`; `figures` have name, title,
     caption, left_out and the text of their SVG; `folder` is where the page will lie; `students` has the
-    settings of the study's students by name. All but the part between the provenance
+    settings of the study's students by name; `beside` the rows of paper.csv, if the study names published
+    values. All but the part between the provenance
     comments is a function of rows, figures, students and study.
     """
     from jinja2 import Environment
@@ -81,6 +84,8 @@ def render(
         figures=drawn,
         budgets=budgets[1:],
         panels=panels,
+        paper=against_table(study, study.paper, beside) if study.paper and beside is not None else None,
+        paper_notes=against_notes(study, study.paper) if study.paper else [],
         notes=foot,
         provenance=provenance(runs),
         cards=cards(runs, histories, tidy, folder),

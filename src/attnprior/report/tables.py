@@ -9,7 +9,7 @@ from typing import Any
 from attnprior.analysis.panels import PanelResult, Row
 from attnprior.config import Study
 from attnprior.errors import UserError, one_line
-from attnprior.report.words import ONE_SEED, teachers
+from attnprior.report.words import ONE_SEED, scale, teachers
 
 TEXTS = ("study", "dataset", "panel", "arm", "role", "split", "metric", "family", "reference")
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
@@ -131,7 +131,7 @@ def notes(study: Study, datasets: dict[str, int]) -> list[str]:
         "Compute: training of one student, and of the teacher and impulse fit behind it, in GFLOP"
         " (a multiply-add counts 2).",
     ]
-    return [*out, teachers(study)]
+    return [*([scale(study.scaled)] if study.scaled else []), *out, teachers(study)]
 
 
 def markdown(tables: Sequence[Table], foot: Sequence[str]) -> str:

@@ -148,6 +148,15 @@ svg.figure image { image-rendering: pixelated; }
 <p>{{ note }}</p>
 {%- endfor %}
 </section>
+{%- if paper %}
+<section>
+<h2>Paper against ours</h2>
+{{- grid(paper) }}
+{%- for note in paper_notes %}
+<p class="notes">{{ note }}</p>
+{%- endfor %}
+</section>
+{%- endif %}
 <!-- provenance -->
 <section>
 <h2>Provenance</h2>

@@ -1,6 +1,6 @@
 """Sentences that tables, figures and page share."""
 
-from attnprior.config import Study
+from attnprior.config import Scaled, Study
 
 ONE_SEED = "one seed: no interval, no test"
 
@@ -16,3 +16,12 @@ def teachers(study: Study) -> str:
     if len(study.seeds) == 1:
         return f"{text}."
     return f"{text}, so spread and intervals {'include' if each else 'leave out'} how teachers differ."
+
+
+def scale(scaled: Scaled) -> str:
+    """Return the sentence that every table and caption of a study at a smaller scale carries."""
+    return (
+        f"Scaled: study {scaled.of} with at most {scaled.images:,} images for training, validation and test"
+        f" each, {scaled.epochs} epochs, at most {scaled.steps:,} steps of an impulse fit and"
+        f" {scaled.seeds} seeds; not the setting of that study, nor of a paper."
+    )

@@ -19,6 +19,7 @@ from attnprior.report import figures, labels, looks, maps, style
 from attnprior.report.inputs import read_results, read_table
 from attnprior.report.names import column
 from attnprior.report.tables import csv_text
+from attnprior.report.words import scale
 from attnprior.stages.compare import identity, match_runs
 from attnprior.stages.job import Job, Stage, run_stage
 
@@ -193,8 +194,9 @@ def draw(
     for name, made in drawn.items():
         style.save(made.figure, out / name)
         written += [out / f"{name}.svg", out / f"{name}.png"]
+    said = f" {scale(study.scaled)}" if study.scaled else ""
     about = {
-        "captions": {name: d.caption for name, d in drawn.items()},  # first: see workflow/report/*.rst
+        "captions": {name: d.caption + said for name, d in drawn.items()},  # first: see workflow/report/*.rst
         "left_out": [name for name, d in drawn.items() if d.left_out],
         "titles": figures.TITLES,
     }

@@ -7,6 +7,7 @@ from attnprior.analysis.history import read_history
 from attnprior.analysis.panels import expected_runs
 from attnprior.config import build_study
 from attnprior.files import sha256, write_text
+from attnprior.report.against import read_against
 from attnprior.report.inputs import (
     read_captions,
     read_comparisons,
@@ -33,6 +34,10 @@ def work(job: Job) -> dict:
     read = [*(f"{folder}/{table}" for table in TABLES), *drawn.values(), captions, *histories.values()]
     job.inputs |= {path: sha256(path) for path in read}
     study = build_study(job.section(f"studies.{name}"), f"studies.{name}")
+    beside = None
+    if study.paper is not None:
+        job.inputs[f"{folder}/paper.csv"] = sha256(f"{folder}/paper.csv")
+        beside = read_against(f"{folder}/paper.csv")
     given = match_runs(study, job.args.runs, "--runs")
     tidy = read_results(f"{folder}/{TABLES[0]}", name, study)
     comparisons = read_comparisons(f"{folder}/{TABLES[1]}", name, study)
@@ -52,7 +57,9 @@ def work(job: Job) -> dict:
     curves = {run: read_history(path) for run, path in histories.items()}
     out = Path(job.args.output)
     students = {arm: job.section(f"students.{arm}") for _, arm, _ in expected_runs(study)}
-    page = render(study, table, comparisons, tidy, runs, curves, figures, out.parent.as_posix(), students)
+    page = render(
+        study, table, comparisons, tidy, runs, curves, figures, out.parent.as_posix(), students, beside
+    )
     write_text(out, page)
     return {}
 

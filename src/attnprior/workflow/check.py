@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from attnprior.source import PREFIX
-from attnprior.workflow import sync
+from attnprior.workflow import graph, sync
 from attnprior.workflow.engines import Graph, Job, Stages
+from attnprior.workflow.studyfiles import located
 
 
 def jobs_of(stages: dict[str, list[str]], jobs: list[Job]) -> dict[str, list[Job]]:
@@ -35,7 +36,7 @@ def disagreements(params: dict, jobs: Graph, stages: Stages) -> list[str]:
     """Return one line for every difference between the two declarations (none if they agree).
 
     Compared for each DVC stage are the unions over its jobs: outputs, inputs that do not come from
-    inside the stage, source files, and keys of `params.yaml`.
+    inside the stage, source files, and settings by file and key.
     """
     lines = [
         f"{path} does not follow from params.yaml: run `attnprior sync`" for path in sync.outdated(params)
@@ -60,7 +61,8 @@ def disagreements(params: dict, jobs: Graph, stages: Stages) -> list[str]:
         lacking, idle = _unmatched({f for j in group for f in j.inputs} - made, deps[name])
         lines += [f"{name}: deps lack {f}" for f in sorted(lacking)]
         lines += [f"{name}: dep {d} is read by no job" for d in idle]
-        used = {k for j in group for k in json.loads(j.params)}
+        own = {k for j in group for k in json.loads(j.params)}
+        used = {located(path, k) for path, found in graph.tracked(params, own).items() for k in found}
         lines += [f"{name}: params lack {k}" for k in sorted(used - set(keys[name]))]
         lines += [f"{name}: param {k} is read by no job" for k in sorted(set(keys[name]) - used)]
     return lines

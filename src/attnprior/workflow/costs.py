@@ -60,7 +60,7 @@ def jobs_of(params: dict, study: str) -> list[Job]:
     results = {f"evaluate/{a.dataset}/{a.student}/seed{k}" for a in shown for k in a.seeds}
     before = tuple(j.key for j in evaluated if j.key in results)
     last = []
-    for rule in ("compare", "extract_maps", "draw", "report"):
+    for rule in graph.study_rules(params, study):
         last.append(Job(f"{rule}/{study}", study_work(rule, len(shown), len(results)), before))
         before = (last[-1].key,)
     return [*_in_order(found), *evaluated, *last]

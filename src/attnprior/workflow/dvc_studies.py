@@ -1,12 +1,13 @@
 """The generated end of `dvc.yaml`: the stages of the active studies, and what DVC plots of them."""
 
+from attnprior import published
 from attnprior.analysis.families import study_families
 from attnprior.config import build_study
 from attnprior.report.names import column
 from attnprior.source import code_files
 from attnprior.workflow import graph, mapped
+from attnprior.workflow.studyfiles import PARAMS
 
-RULES = ("compare", "extract_maps", "draw", "report")  # of the stage of a study
 CURVES = {"validation top-1 accuracy": "val_top1", "validation loss (nats)": "val_loss"}
 
 
@@ -16,23 +17,33 @@ def study_stages(params: dict) -> dict:
     They are written out, since a DVC template cannot list a varying number of dependencies.
     """
     stages = {}
-    code = sorted({f for rule in RULES for f in code_files(rule)})
     for study in params["active"]:
-        out = f"results/{study}"
+        out, rules = f"results/{study}", graph.study_rules(params, study)
+        code = {f for rule in rules for f in code_files(rule)}
+        code |= {*published.files()} if "against_paper" in rules else set()
         # Besides the arms, by name, the files whose maps are drawn: DVC has to see when they are others.
         fit, weights = graph.impulse_files(params, study)
         data, looked = mapped.map_files(params, study)
         arms = [arm.directory for arm in graph.study_arms(params, study)]
         teachers = [w for w in looked if w.startswith("teachers/")]
+        ends = ("metrics.json", "report.html", *(["paper.csv"] if "against_paper" in rules else []))
+        targets = " ".join(f"{out}/{name}" for name in ends)
         sources = list(dict.fromkeys([*arms, *fit, *weights, *data, *teachers]))
         stages[f"study-{study}"] = {
-            "cmd": f"attnprior make {' '.join(RULES)} -- {out}/metrics.json {out}/report.html",
-            "deps": sources + code,
-            "params": [*graph.study_keys(params, study), *mapped.map_keys(params, study)],
-            "outs": [f"{out}/{name}" for name in graph.STUDY_FILES if name != "metrics.json"],
+            "cmd": f"attnprior make {' '.join(rules)} -- {targets}",
+            "deps": sources + sorted(code),
+            "params": _params(params, [*graph.study_keys(params, study), *mapped.map_keys(params, study)]),
+            "outs": [f"{out}/{name}" for name in graph.study_files(params, study) if name != "metrics.json"],
             "metrics": [{f"{out}/metrics.json": {"cache": False}}],
         }
     return stages
+
+
+def _params(params: dict, keys: list[str]) -> list:
+    """Return the `params:` of a stage: keys of `params.yaml` as they are, others by file."""
+    found = graph.tracked(params, keys)
+    own = found.pop(PARAMS, [])
+    return [*own, *({path: found[path]} for path in sorted(found))]
 
 
 def study_plots(params: dict) -> list[dict]:

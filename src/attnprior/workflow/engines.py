@@ -18,6 +18,7 @@ from typing import Any
 
 from attnprior.errors import UserError, one_line
 from attnprior.workflow import repair
+from attnprior.workflow.studyfiles import located
 
 LARGEST_CHECKSUM = 100 * 10**9  # bytes; as max-checksum-file-size in the default profile
 
@@ -214,9 +215,16 @@ class Stages:
         }
 
     def params(self) -> dict[str, list[str]]:
-        """Return {stage: dotted keys of params.yaml}."""
+        """Return {stage: settings it depends on} as dotted keys, with file where that is not params.yaml."""
         return {
-            n: sorted({k for d in s.deps if hasattr(d, "params") for k in d.params})
+            n: sorted(
+                {
+                    located(os.path.relpath(d.fs_path), k)
+                    for d in s.deps
+                    if hasattr(d, "params")
+                    for k in d.params
+                }
+            )
             for n, s in self._stages().items()
         }
 

@@ -13,9 +13,10 @@ QUIET = {"DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TR
 
 
 def check_config(config: dict) -> None:
-    """Stop Snakemake with one line when the settings are wrong or differ from `params.yaml`.
+    """Put the settings of all files in place of `params.yaml` alone, which Snakemake has read.
 
-    `snakemake --config a=b` would change Snakemake's settings only; DVC reads the file.
+    Stops Snakemake with one line when the settings are wrong or differ from the files:
+    `snakemake --config a=b` would change Snakemake's settings only; DVC reads the files.
 
     Raises:
         WorkflowError: Snakemake prints it without a traceback.
@@ -23,15 +24,16 @@ def check_config(config: dict) -> None:
     from snakemake.exceptions import WorkflowError
 
     try:
-        params = settings.load()
-        if params != config:
-            changed = sorted(k for k in {*params, *config} if params.get(k) != config.get(k))
+        params, own = settings.load(), settings.read_yaml(settings.PARAMS)
+        if own != config:
+            changed = sorted(k for k in {*own, *config} if own.get(k) != config.get(k))
             raise UserError(
                 f"--config changes {', '.join(changed)}, which DVC would not see;"
                 " edit params.yaml or use `dvc exp run -S key=value`"
             )
     except UserError as e:
         raise WorkflowError(str(e)) from None
+    config.update(params)
 
 
 def set_environment(root) -> None:

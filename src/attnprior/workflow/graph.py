@@ -1,13 +1,16 @@
-"""What `params.yaml` asks for: arms, the files of every job, and the structure that DVC reads.
+"""What the settings ask for: arms, the files of every job, and the structure that DVC reads.
 
 Both engines take their work from here: `workflow/rules` through `targets` and the input functions,
 `dvc.yaml` through the generated `workflow/arms.yaml`.
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attnprior.data.rules import source_files
+from attnprior.workflow.scaled import sources
+from attnprior.workflow.studyfiles import file_of
 
 TEACHER_FILES = ("weights.safetensors", "metrics.json", "history.csv", "run.json")
 FIT_FILES = ("fit.safetensors", "metrics.json", "history.csv", "run.json")
@@ -36,6 +39,8 @@ FIGURE_FILES = (
 DRAW_FILES = (*(f"figures/{name}" for name in FIGURE_FILES), "draw.run.json")
 REPORT_FILES = ("report.html", "report.run.json")
 STUDY_FILES = TABLE_FILES + MAPS_FILES + DRAW_FILES + REPORT_FILES
+PAPER_FILES = ("paper.csv", "paper.md", "paper.tex", "paper.run.json")  # where published values are named
+STUDY_RULES = ("compare", "extract_maps", "draw", "report")
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,21 @@ def datasets_of(params: dict, studies=None) -> list[str]:
     return list(dict.fromkeys([*arms, *(d for d, _ in teacher_seeds(params, studies))]))
 
 
+def study_rules(params: dict, study: str) -> list[str]:
+    """Return the rules that make the results of a study."""
+    return [*STUDY_RULES, *(["against_paper"] if "paper" in params["studies"][study] else [])]
+
+
+def study_files(params: dict, study: str) -> list[str]:
+    """Return the files below `results/{study}`."""
+    return [*STUDY_FILES, *(PAPER_FILES if "paper" in params["studies"][study] else ())]
+
+
+def paper_table(params: dict, study: str) -> list[str]:
+    """Return the table of published values that the page of a study shows, or nothing."""
+    return [f"results/{study}/paper.csv"] if "paper" in params["studies"][study] else []
+
+
 def targets(params: dict, studies=None) -> list[str]:
     """Return every artifact of the named studies (the active ones by default).
 
@@ -282,7 +302,7 @@ def targets(params: dict, studies=None) -> list[str]:
     for arm in arms:
         files += seed_files(arm.directory, arm.seeds, RUN_FILES)
     for study in studies:
-        files += [f"results/{study}/{name}" for name in STUDY_FILES]
+        files += [f"results/{study}/{name}" for name in study_files(params, study)]
     return files
 
 
@@ -310,35 +330,53 @@ def study_keys(params: dict, study: str) -> list[str]:
     return [f"studies.{study}", *(f"students.{s}" for s in students)]
 
 
+def tracked(params: dict, keys: Iterable[str]) -> dict[str, list[str]]:
+    """Return {file: keys} that DVC tracks for the dotted `keys` of a job, without doubles."""
+    found: dict[str, dict[str, None]] = {}
+    for key in keys:
+        for source in sources(params, key):
+            found.setdefault(file_of(params, source), {})[source] = None
+    return {path: list(own) for path, own in found.items()}
+
+
 def dvc_structure(params: dict) -> dict:
     """Return the content of `workflow/arms.yaml`: the stages of the active studies.
 
-    Structure only (names, paths, seeds). An entry that needs no fit, teacher, source or recipe names its
-    data file or `compute` again, since a DVC template cannot leave out a dependency. DVC depends on
-    the folder of a teacher or fit; `sources`, the files in it that an arm reads, stand in the command,
-    so that another `teacher_seed` is a change to DVC, too.
+    Structure only (names, paths, seeds, and where settings stand). An entry that needs no fit, teacher,
+    source, recipe or scale names its data file or settings again, since a DVC template cannot leave out a
+    dependency. DVC depends on the folder of a teacher or fit; `sources`, the files in it that an arm reads,
+    stand in the command, so that another `teacher_seed` is a change to DVC, too.
     """
     arms = all_arms(params)
     datasets = {
-        d: {"source": dataset_source(params, d), "targets": " ".join(data_files(d))}
+        d: {
+            "source": dataset_source(params, d),
+            "targets": " ".join(data_files(d)),
+            **_place(params, "dataset", f"datasets.{d}"),
+            **_scale(params, f"datasets.{d}"),
+        }
         for d in datasets_of(params)
     }
     teachers = {}
     for (dataset, teacher), seeds in teacher_seeds(params).items():
         directory = f"teachers/{dataset}/{teacher}"
+        values = params["teachers"][teacher]
         teachers[f"{dataset}-{teacher}"] = {
-            "teacher": teacher,
             "directory": directory,
             "data": data_file(dataset),
             "source": _source_directory(params, dataset, teacher) or data_file(dataset),
-            "model": params["teachers"][teacher]["model"],
-            "recipe": _key("recipes", params["teachers"][teacher].get("recipe")),
+            **_place(params, "teacher", f"teachers.{teacher}"),
+            **_place(params, "model", f"models.{values['model']}"),
+            **_place(params, "recipe", f"recipes.{values['recipe']}" if "recipe" in values else "compute"),
+            **_scale(params, f"teachers.{teacher}"),
             "targets": " ".join(seed_files(directory, seeds, ["weights.safetensors"])),
         }
     fits = {
         name: {
             "directory": f"fits/{name}",
-            "model": params["fits"][name]["model"],
+            **_place(params, "fit", f"fits.{name}"),
+            **_place(params, "model", f"models.{params['fits'][name]['model']}"),
+            **_scale(params, f"fits.{name}"),
             "targets": " ".join(seed_files(f"fits/{name}", seeds, ["fit.safetensors"])),
         }
         for (name,), seeds in fit_seeds(params).items()
@@ -352,14 +390,15 @@ def dvc_structure(params: dict) -> dict:
             for name in (teacher_of(params, arm.student, part) for part in ("init", "transfer"))
         )
         entries[arm.key] = {
-            "student": arm.student,
             "directory": arm.directory,
             "data": data,
             "init_teacher": start,
             "teacher": teacher,
             "fit": f"fits/{fit}" if fit else data,
-            "model": values["model"],
-            "recipe": values["recipe"],
+            **_place(params, "student", f"students.{arm.student}"),
+            **_place(params, "model", f"models.{values['model']}"),
+            **_place(params, "recipe", f"recipes.{values['recipe']}"),
+            **_scale(params, f"students.{arm.student}"),
             "sources": " ".join(arm_sources(params, arm)) or "no teacher or fit",
             "targets": " ".join(
                 seed_files(arm.directory, arm.seeds, ["weights.safetensors", "metrics.json"])
@@ -374,5 +413,12 @@ def _source_directory(params: dict, dataset: str, teacher: str) -> str | None:
     return f"runs/{dataset}/{values['student']}" if "student" in values else values.get("path")
 
 
-def _key(section: str, name: str | None) -> str:
-    return f"{section}.{name}" if name else "compute"
+def _place(params: dict, name: str, key: str) -> dict[str, str]:
+    """Return the dotted key of an entry, or of what it is derived from, and the file in which that stands."""
+    key = sources(params, key)[0]
+    return {f"{name}_file": file_of(params, key), f"{name}_key": key}
+
+
+def _scale(params: dict, key: str) -> dict[str, str]:
+    """Return the key and file of the scale that an entry is derived with, or its own again."""
+    return _place(params, "scale", sources(params, key)[-1])

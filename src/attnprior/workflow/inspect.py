@@ -2,11 +2,13 @@
 
 from collections import Counter
 
-from attnprior.workflow import check, graph, params, sync
+from attnprior.workflow import capacity, check, graph, params, sync
 from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.eventlogs import last_error
 from attnprior.workflow.lock import run_lock
+from attnprior.workflow.show import operations
 from attnprior.workflow.state import Hashes
+from attnprior.workflow.studyfiles import file_of
 
 
 def sync_command() -> int:
@@ -25,8 +27,8 @@ def sync_command() -> int:
 
 
 def check_command() -> int:
-    """Compare the declarations of both engines and return 0 if they agree."""
-    settings = params.load()
+    """Check all settings, compare the declarations of both engines, and return 0 if they agree."""
+    settings = params.load(every=True)
     with snakemake_graph() as jobs, Stages() as stages:
         lines = check.disagreements(settings, jobs, stages)
         print("\n".join(lines) or check.summary(jobs, stages))
@@ -55,10 +57,19 @@ def status() -> int:
 
 
 def list_studies() -> int:
-    """Print a line for each study: active or not, arms, seeds, title."""
+    """Print a line for each study of each file: active or not, arms, seeds, jobs, operations, title."""
     settings = params.load()
-    for name, study in settings["studies"].items():
-        arms = graph.study_arms(settings, name)
-        mark = "active" if name in settings["active"] else "      "
-        print(f"{name:20} {mark}  {len(arms)} arms x {len(study['seeds'])} seeds  {study['title']}")
+    files: dict[str, list[str]] = {}
+    for name in settings["studies"]:
+        files.setdefault(file_of(settings, f"studies.{name}"), []).append(name)
+    width = max(map(len, settings["studies"]))
+    print(f"{'study':{width}}          arms x seeds   jobs  training")
+    for path, names in files.items():
+        print(f"{path}:")
+        for name in names:
+            study, size = settings["studies"][name], capacity.size_of(settings, name)
+            mark = "active" if name in settings["active"] else ""
+            arms = f"{len(graph.study_arms(settings, name))} x {len(study['seeds'])}"
+            jobs, work = (f"{size.jobs:,}", operations(size.flops)) if size else ("?", "not known")
+            print(f"{name:{width}}  {mark:6}  {arms:>12} {jobs:>6}  {work:>11}  {study['title']}")
     return 0

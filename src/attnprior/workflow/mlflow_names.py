@@ -16,6 +16,7 @@ RECORDS = {  # the run.json of each rule's jobs
     "train_student": "runs/{dataset}/{student}/seed{seed}/run.json",
     "evaluate": "runs/{dataset}/{student}/seed{seed}/evaluate.run.json",
     "compare": "results/{study}/run.json",
+    "against_paper": "results/{study}/paper.run.json",
     "extract_maps": "results/{study}/maps.run.json",
     "draw": "results/{study}/draw.run.json",
     "report": "results/{study}/report.run.json",

@@ -23,6 +23,7 @@ from attnprior.workflow.mlflow_open import (
 
 PER_CALL = {"metrics": 800, "params": 90}  # MLflow takes 1,000 metrics and 100 params, 1,000 entities in all
 ATTACHED = {"compare": ("table.md", "table.csv", "metrics.json"), "report": ("report.html",)}
+ATTACHED |= {"against_paper": ("paper.md", "paper.csv")}
 IMPORTED = "attnprior.imported"  # which lines of the log are in the store
 
 

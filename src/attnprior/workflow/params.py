@@ -1,10 +1,11 @@
-"""`params.yaml`: loading, checking with one-line errors, and the sub-trees that a rule may see."""
+"""`params.yaml` and `studies/*.yaml`: loading, checking with one-line errors, and what a rule may see."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from attnprior import config
-from attnprior.errors import UserError, nearest, one_line
+from attnprior import config, published
+from attnprior.errors import UserError, nearest
 from attnprior.files import canonical_json
 from attnprior.models.checks import (
     validate_fit,
@@ -15,68 +16,77 @@ from attnprior.models.checks import (
 )
 from attnprior.models.transfer_checks import check_options, validate_transfer
 from attnprior.recipe_keys import check_pretraining, check_recipe
+from attnprior.workflow import scaled, studyfiles
 from attnprior.workflow.counts import check_counts
+from attnprior.workflow.schema import check_schema
 from attnprior.workflow.sources import check_circles, check_source
+from attnprior.workflow.studyfiles import PARAMS, file_of, read_yaml
 
-PARAMS = "params.yaml"
 SCHEMA = "workflow/schemas/params.schema.yaml"
 
 
-def load(root=".") -> dict:
-    """Return the checked content of `params.yaml` below `root`.
+def load(root=".", studies: Iterable[str] = (), *, every: bool = False) -> dict:
+    """Return the settings of all files below `root` as one mapping, scaled studies written out.
+
+    Checked are `params.yaml` and the files of the active studies and of `studies`, or all files with `every`:
+    the others only for their names, since hundreds of entries that nothing uses must not slow down a command.
 
     Raises:
-        UserError: the file is missing, no YAML, or breaks the schema or a cross-reference.
+        UserError: a file is missing, no YAML, or breaks the schema or a cross-reference.
     """
     params = read_yaml(Path(root) / PARAMS)
-    validate(params, read_yaml(Path(root) / SCHEMA))
-    return params
+    schema = read_yaml(Path(root) / SCHEMA)
+    paths = studyfiles.names(root)
+    if not paths or not isinstance(params, dict):
+        return validate(params, schema)
+    texts = {p: studyfiles.read_text(Path(root) / p) for p in paths}
+    merged = studyfiles.merge(params, {p: studyfiles.parsed(p, text) for p, text in texts.items()})
+    active = params["active"] if isinstance(params.get("active"), list) else []
+    files = {PARAMS, *paths} if every else studyfiles.reachable(merged, [*active, *studies])
+    for path in sorted(files - {PARAMS}):
+        studyfiles.check_plain(path, texts[path])
+    return validate(merged, schema, files)
 
 
-def read_yaml(path):
-    """Return the content of a YAML file.
+def validate(params: dict, schema: dict, files: set[str] | None = None) -> dict:
+    """Check what stands in `files` (all if None): the JSON schema, then names and combinations.
 
-    Raises:
-        UserError: the file is missing or no YAML.
-    """
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=loader)
-    except OSError as e:
-        raise UserError(
-            f"{path}: cannot be read ({e.strerror}); run from the root of an attnprior checkout"
-        ) from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise UserError(f"{path}: not valid YAML ({one_line(e)})") from e
-
-
-def validate(params: dict, schema: dict) -> None:
-    """Check `params` against the JSON schema, then names and combinations.
+    Returns the settings with scaled studies written out.
 
     Raises:
-        UserError: names the key, the value and what is allowed, in one line.
+        UserError: names the file, the key, the value and what is allowed, in one line.
     """
-    _check_schema(params, schema)
-    for name in params["models"]:
-        where = f"models.{name}"
-        validate_model(config.build_model(params["models"][name], where), where)
-    for name, values in params["recipes"].items():
-        check_recipe(values, f"recipes.{name}")
-    for name in params["teachers"]:
-        _check_teacher(params, name)
-    for name in params["fits"]:
-        _check_fit(params, name)
-    for name in params["students"]:
-        _check_student(params, name)
+    part = studyfiles.part(params, files) if isinstance(params, dict) else params
+    check_schema(part, schema, params)
+    params = scaled.expand(params, files)
+    for section, check in (
+        ("models", _check_model),
+        ("recipes", lambda params, name: check_recipe(params["recipes"][name], f"recipes.{name}")),
+        ("teachers", _check_teacher),
+        ("fits", _check_fit),
+        ("students", _check_student),
+        ("studies", _check_study),
+    ):
+        for name in part[section]:
+            with _of_file(file_of(params, f"{section}.{name}")):
+                check(params, name)
     check_circles(params)
-    for name in params["studies"]:
-        _check_study(params, name)
     for name in params["active"]:
         _known(params, "studies", name, "active")
     check_teacher_seeds(params)
-    check_counts(params)
+    used = {name: params["studies"][name] for name in part["studies"]}
+    names = dict.fromkeys([*part["datasets"], *(d for study in used.values() for d in study["datasets"])])
+    check_counts({**params, "datasets": {n: params["datasets"][n] for n in names}, "studies": used})
+    return params
+
+
+@contextlib.contextmanager
+def _of_file(path: str) -> Iterator[None]:
+    """Let errors of the checks name the file in which the entry stands."""
+    try:
+        yield
+    except UserError as e:
+        raise UserError(str(e).replace(f"{PARAMS}:", f"{path}:", 1)) from e
 
 
 def check_study(params: dict, name: str) -> None:
@@ -87,18 +97,23 @@ def check_study(params: dict, name: str) -> None:
     """
     known = params["studies"]
     if name not in known:
-        raise UserError(
-            f"no study {name!r} in {PARAMS}{nearest(name, known)}; known: {', '.join(sorted(known))}"
-        )
+        shown = ", ".join(sorted(known)) if len(known) <= 8 else "see `attnprior study list`"
+        raise UserError(f"no study {name!r} in {_files(params)}{nearest(name, known)}; known: {shown}")
+
+
+def _files(params: dict) -> str:
+    return f"{PARAMS} or {studyfiles.FOLDER}/*.yaml" if params.get(studyfiles.FILES) else PARAMS
 
 
 def settings(params: dict, *keys: str) -> str:
     """Return the sub-trees at the dotted `keys` as one canonical JSON string.
 
     A rule passes this string and nothing else to its stage. Snakemake compares it as a whole
-    (it would compare separate values as an unnamed set), and its keys are DVC's `params:` keys.
+    (it would compare separate values as an unnamed set), and its keys are DVC's `params:` keys. With an entry
+    of a scaled study goes what it is derived from, which is what DVC sees.
     """
-    return canonical_json({key: subtree(params, key) for key in keys})
+    behind = (source for key in keys for source in scaled.sources(params, key))
+    return canonical_json({key: subtree(params, key) for key in (*keys, *behind)})
 
 
 def subtree(params: dict, key: str):
@@ -109,68 +124,6 @@ def subtree(params: dict, key: str):
     return node
 
 
-def _check_schema(params, schema):
-    import jsonschema
-
-    if not isinstance(params, dict):
-        raise UserError(
-            f"{PARAMS}: must be a mapping of sections such as `datasets:`, is {type(params).__name__}"
-        )
-    errors = list(jsonschema.Draft202012Validator(schema).iter_errors(params))
-    if errors:
-        # A wrong name first, since its content is judged, too; then the deepest.
-        worst = max(errors, key=lambda e: (e.validator == "pattern", len(e.absolute_path), e.message))
-        raise UserError(f"{PARAMS}: {_explain(worst)}")
-
-
-def _explain(error) -> str:
-    path = ".".join(str(p) for p in error.absolute_path)
-    value, rule = error.instance, error.validator_value
-    dot = f"{path}." if path else ""
-    match error.validator:
-        case "additionalProperties":
-            allowed = error.schema.get("properties", {})
-            unknown = next(k for k in value if k not in allowed)
-            return (
-                f"unknown key {dot}{unknown}{nearest(str(unknown), allowed)};"
-                f" allowed: {', '.join(sorted(allowed))}"
-            )
-        case "required":
-            missing = next(k for k in rule if k not in value)
-            return f"missing key {dot}{missing}; add it (nothing has a default)"
-        case "enum":
-            return f"{path} is {value!r}{nearest(str(value), rule)}; allowed: {', '.join(map(str, rule))}"
-        case "type":
-            names = rule if isinstance(rule, list) else [rule]
-            hint = ""
-            if isinstance(value, str) and "e" in value.lower() and _is_number(value):
-                hint = f"; write {float(value)!r}, since YAML 1.1 reads {value} as text"
-            return f"{path} is {value!r} ({type(value).__name__}), must be {' or '.join(names)}{hint}"
-        case "minimum":
-            return f"{path} is {value!r}, must be at least {rule}"
-        case "maximum":
-            return f"{path} is {value!r}, must be at most {rule}"
-        case "exclusiveMinimum":
-            return f"{path} is {value!r}, must be above {rule}"
-        case "exclusiveMaximum":
-            return f"{path} is {value!r}, must be below {rule}"
-        case "minItems" | "maxItems":
-            return f"{path} has {len(value)} entries, must have {error.validator[:3]}. {rule}"
-        case "uniqueItems":
-            return f"{path} lists an entry twice: {value!r}; remove one"
-        case "pattern":
-            return f"{dot}{value!r} is no valid name; allowed: a-z, 0-9 and _, beginning with a letter"
-    return f"{path}: {one_line(error.message)}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _known(params, section, name, where):
     if name not in params[section]:
         known = sorted(params[section])
@@ -178,6 +131,20 @@ def _known(params, section, name, where):
             f"{PARAMS}: {where} is {name!r}, which {section} does not have{nearest(name, known)};"
             f" known: {', '.join(known) or 'none'}"
         )
+    if where == "active":
+        return
+    own, other = (
+        file_of(params, scaled.sources(params, key)[0]) for key in (_entry(where), f"{section}.{name}")
+    )
+    if other not in (own, PARAMS) and studyfiles.has_studies(params, other):
+        raise UserError(
+            f"{PARAMS}: {where} is {name!r}, which stands in {other}; it may stand in"
+            f" {', '.join(dict.fromkeys([own, PARAMS]))} or a file without studies"
+        )
+
+
+def _entry(where: str) -> str:
+    return ".".join(where.split(".")[:2])
 
 
 def _only(values: dict, where: str, kind: str, used: Mapping[str, tuple[str, ...]]) -> None:
@@ -207,6 +174,11 @@ INIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "teacher": ("teacher",),
     "filters": ("kind", "heads"),
 }
+
+
+def _check_model(params, name):
+    where = f"models.{name}"
+    validate_model(config.build_model(params["models"][name], where), where)
 
 
 def _check_teacher(params, name):
@@ -291,6 +263,28 @@ def _check_study(params, name):
         if twice:
             raise UserError(
                 f"{PARAMS}: {panel_where}.controls lists {sorted(twice)[0]!r}, which is an arm; remove one"
+            )
+    if "paper" in values:
+        _check_paper(params, where, values)
+
+
+def _check_paper(params, where, study):
+    """Check that published values are known, and stand beside arms of the study."""
+    members = {s for p in study["panels"].values() for s in [*p["arms"], *p["controls"]]}
+    beside = study["paper"]["values"]
+    for dataset, students in beside.items():
+        for name, known in ((dataset, set(study["datasets"])), *((s, members) for s in students)):
+            if name not in known:
+                raise UserError(
+                    f"{PARAMS}: {where}.paper.values has {name!r}, which the study does not"
+                    f"{nearest(name, known)}; known: {', '.join(sorted(known))}"
+                )
+    published_keys = published.keys()
+    for key in (*(k for students in beside.values() for k in students.values()), *study["paper"]["stated"]):
+        if key not in published_keys:
+            raise UserError(
+                f"{PARAMS}: {where}.paper: {key!r} is no published value{nearest(key, published_keys)};"
+                " see src/attnprior/published"
             )
 
 

@@ -13,6 +13,7 @@ from attnprior.workflow.params import subtree
 FOLDERS = {"pretrain_teacher": "teachers", "fit_impulse": "fits", "train_student": "runs", "evaluate": "runs"}
 NAMES = {
     "evaluate": "evaluate.run.json",
+    "against_paper": "paper.run.json",
     "extract_maps": "maps.run.json",
     "draw": "draw.run.json",
     "report": "report.run.json",

@@ -16,7 +16,7 @@ from attnprior.errors import UserError, one_line
 from attnprior.workflow import environment
 from attnprior.workflow.eventlogs import read_jobs
 
-CODE = ("Snakefile", "params.yaml", "profiles", "workflow", "src")
+CODE = ("Snakefile", "params.yaml", "studies", "profiles", "workflow", "src")
 POLL = 0.5  # seconds between looks at the running jobs
 NOISE = ("Using workflow specific profile", "  File ")  # in Snakemake's log, before and after an error
 PATIENCE = 10  # seconds until processes that were told to end are killed
@@ -62,7 +62,7 @@ def copy_code(folder: Path) -> None:
         elif Path(name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", ".snakemake")
             shutil.copytree(name, folder / name, symlinks=True, ignore=ignored)
-        else:
+        elif name != "studies":  # a checkout may have none
             shutil.copy(name, folder / name)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attnprior.errors import UserError
 from attnprior.workflow import (
+    capacity,
     environment,
     failures,
     graph,
@@ -39,9 +40,9 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
         UserError: settings are wrong, the checkout is locked, or an engine refuses.
     """
     begun = time.time()
-    settings = params.load()
-    if studies == ["all"]:
-        studies = list(settings["studies"])
+    settings = params.load(studies=studies, every=studies == ["all"])
+    if studies == ["all"]:  # scaled ones are made when they are named
+        studies = [name for name, study in settings["studies"].items() if "scaled" not in study]
     for study in studies:
         params.check_study(settings, study)
     dry = dry or bool({"-n", "--dry-run", "--dryrun"} & set(snakemake_args))
@@ -49,6 +50,7 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
     if new:  # judged before params.yaml changes
         settings = {**settings, "active": [*settings["active"], *new]}
         params.check_teacher_seeds(settings)
+    capacity.check_fits(settings, studies or settings["active"])
     if dry:
         return _dry_run(settings, studies, new)
     with run_lock() as lock:

@@ -3,9 +3,11 @@
 import json
 from dataclasses import asdict
 
+from attnprior.errors import UserError, one_line
 from attnprior.workflow import costs, devices, graph, params, sync
 from attnprior.workflow.engines import snakemake_graph
 from attnprior.workflow.state import Hashes
+from attnprior.workflow.studyfiles import file_of
 
 MIB = 2**20
 UNITS = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"))
@@ -17,10 +19,16 @@ def show_study(name: str, *, as_json: bool = False) -> int:
     Raises:
         UserError: no such study, or the settings or the device registry are wrong.
     """
-    settings = params.load()
+    settings = params.load(studies=[name])
     params.check_study(settings, name)
     known = devices.registry()
-    jobs = costs.jobs_of(settings, name)
+    try:
+        jobs = costs.jobs_of(settings, name)
+    except (UserError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as e:
+        reason = f"the estimate does not know an entry of it ({one_line(e)})"
+        lines = [*about(settings, name), "", f"costs: not known, since {reason}"]
+        print(json.dumps({"study": name, "notes": [reason]}) if as_json else "\n".join(lines))
+        return 0
     planned = to_run(settings, name, jobs)
     here = devices.this_machine(settings, known)
     stages = costs.stages_of(jobs, planned, here.memory)
@@ -55,7 +63,12 @@ def about(settings: dict, name: str) -> list[str]:
     """Return what a study compares: title, data sets, seeds, panels and arms."""
     study = settings["studies"][name]
     seed = study["teacher_seed"]
-    lines = [f"{name}: {study['title']}"]
+    lines = [f"{name}: {study['title']}", f"settings: {file_of(settings, f'studies.{name}')}"]
+    if "scaled" in study:
+        lines.append(f"scaled: {', '.join(f'{k} {v}' for k, v in study['scaled'].items())}")
+    if "paper" in study:
+        lines.append(f"beside: {study['paper']['table']}")
+        lines.append(f"differs from it: {study['paper']['differs'] or 'in nothing'}")
     lines.append(f"data sets: {', '.join(study['datasets'])}; seeds: {', '.join(map(str, study['seeds']))}")
     lines.append("teachers: " + ("one per seed" if seed is None else f"one, seed {seed}"))
     for panel_name, panel in study["panels"].items():

@@ -8,9 +8,9 @@ from pathlib import Path
 def print_summary(studies: list[str], records: Iterable[dict], wall: float, status: int) -> None:
     """Print what a run that ended with `status` made; `records` are the run.json of its jobs."""
     for study in studies:
-        table = Path(f"results/{study}/table.md")
-        if status == 0 and table.is_file():
-            print(f"\n{table.read_text(encoding='utf-8').rstrip()}\n")
+        for table in (Path(f"results/{study}/{name}.md") for name in ("table", "paper")):
+            if status == 0 and table.is_file():
+                print(f"\n{table.read_text(encoding='utf-8').rstrip()}\n")
     if status == 0:
         print("tables and report:    " + ", ".join(f"results/{s}/" for s in studies))
         print("weights and metrics:  runs/{dataset}/{student}/seed{k}/, teachers/, fits/")

@@ -12,11 +12,18 @@ from attnprior.workflow import graph
 MIB = 2**20
 TORCH = ("pretrain_teacher", "fit_impulse", "train_student")
 # Memory in MiB before any array: measured with PyTorch 2.14 on Linux, the others with what they import.
-RESIDENT = {"fetch_dataset": 185, "evaluate": 37, "compare": 80, "draw": 117, "report": 45}
+RESIDENT = {
+    "fetch_dataset": 185,
+    "evaluate": 37,
+    "compare": 80,
+    "draw": 117,
+    "report": 45,
+    "against_paper": 45,
+}
 RESIDENT |= dict.fromkeys((*TORCH, "extract_maps"), 546)
 # Seconds of one 2.4 GHz core for what does no training; the last four for each arm.
 SECONDS = {"fetch_dataset": 2.0, "evaluate": 0.1, "compare": 0.06}
-SECONDS |= {"extract_maps": 0.05, "draw": 0.5, "report": 0.03}
+SECONDS |= {"extract_maps": 0.05, "draw": 0.5, "report": 0.03, "against_paper": 0.01}
 METADATA = 6_000  # bytes that Snakemake records of an output file
 TRACKED = 45_000  # bytes of a job in MLflow's store
 SOLVER_STEP = 0.25  # a step of the impulse fit starts a quarter of the operations of a block's training step
@@ -178,7 +185,9 @@ def student_work(params: dict, dataset: str, name: str) -> Work:
 def study_work(rule: str, arms: int, runs: int) -> Work:
     """Return the work of a rule that makes results of a whole study."""
     files = (
-        {"compare": 0.1, "extract_maps": 0.02, "draw": 0.45, "report": 0.45}[rule] * sizes.PAGE_PER_ARM * arms
+        {"compare": 0.1, "extract_maps": 0.02, "draw": 0.45, "report": 0.45, "against_paper": 0.01}[rule]
+        * sizes.PAGE_PER_ARM
+        * arms
     )
     seconds = SECONDS[rule] * arms
     memory = RESIDENT[rule] * MIB
