@@ -14,7 +14,7 @@ RECIPES = read_yaml(ROOT / "params.yaml")["recipes"]
 def made(recipe, overrides):
     values = {
         **{"model": "m", "init": {"source": "random"}, "transfer": {"method": "none"}, "recipe": recipe},
-        **{"overrides": overrides, "labels": 10, "permute_labels": False},
+        **{"overrides": overrides, "labels": 10, "permute_labels": False, "freeze": "none"},
     }
     return recipe_of(build(Student, values, "students.s"), RECIPES[recipe], "students.s")
 

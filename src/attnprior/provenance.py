@@ -22,7 +22,7 @@ def versions() -> dict[str, str]:
     """Return the versions that can change results; of large libraries only where they are imported."""
     found = {"python": ".".join(map(str, sys.version_info[:3])), "attnprior": attnprior.__version__}
     for name, module in LARGE.items():
-        if module in sys.modules:
+        if sys.modules.get(module) is not None:
             found[name] = str(sys.modules[module].__version__)
     for name in ("numpy", "safetensors"):
         try:

@@ -38,7 +38,7 @@ def test_both_engines_declare_the_same_work(project):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ('- ${item.student_file}: ["${item.student_key}"]\n', "", "params lack students.copy"),
+        ('        - ${item.model_file}: ["${item.model_key}"]\n', "", "params lack models.model_i"),
         ("        - ${item.fit}\n", "", "deps lack fits/impulse3/seed0/fit.safetensors"),
         ("- evaluation\n", "- evaluation\n        - active\n", "param active is read by no job"),
     ],

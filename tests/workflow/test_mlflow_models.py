@@ -16,6 +16,9 @@ from tests.workflow.project import environment
 
 PARAMS = {
     "active": ["s"],
+    "students": {
+        s: {"init": {"source": "random"}, "transfer": {"method": "none"}} for s in ("random", "copy")
+    },
     "studies": {
         "s": {
             "datasets": ["digits"],

@@ -172,4 +172,4 @@ def test_weights_are_handed_on_between_models_that_differ_in_their_classes_alone
     shipped["teachers"]["elsewhere"]["model"] = "other_classes"
     params.validate(shipped, SCHEMA)
     shipped["models"]["other_classes"]["mlp_ratio"] = 3.0
-    assert "its classes aside, to hand on its weights" in complaint(shipped)
+    assert "its model has mlp_ratio 3.0 and the student's 2.0" in complaint(shipped)

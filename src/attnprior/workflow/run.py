@@ -20,6 +20,7 @@ from attnprior.workflow import (
     stop,
     sync,
 )
+from attnprior.workflow.activate import activate
 from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.follower import tracker
 from attnprior.workflow.live import view
@@ -73,24 +74,6 @@ def _dry_run(settings: dict, studies: list[str], new: list[str]) -> int:
         print(f"{job.key}: {found.stale.get(job.key, 'follows from jobs above')}")
     print(f"{len(found.planned)} of {len(jobs.jobs)} jobs to run")
     return 0
-
-
-def activate(names: list[str]) -> None:
-    """Add studies to `active` in `params.yaml`, keeping its comments and layout."""
-    from ruamel.yaml import YAML
-
-    from attnprior.files import atomic
-
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 1000
-    null = "tag:yaml.org,2002:null"  # as it stands in the file, not as nothing
-    yaml.representer.add_representer(type(None), lambda r, _: r.represent_scalar(null, "null"))
-    document = yaml.load(Path(params.PARAMS))
-    document["active"] += [n for n in names if n not in document["active"]]
-    with atomic(params.PARAMS) as temporary, open(temporary, "w", encoding="utf-8") as f:
-        yaml.dump(document, f)
-    print(f"attnprior: added {', '.join(names)} to `active` in {params.PARAMS}")
 
 
 def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: RunLock, begun: float) -> int:
