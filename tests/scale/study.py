@@ -39,6 +39,7 @@ def students(count: int, model: str = "model_i") -> dict[str, dict]:
                 "overrides": {},
                 "labels": labels,
                 "permute_labels": False,
+                "freeze": "none",
             }
     first = made["random_50"]
     made["permuted"] = {**first, "permute_labels": True}
@@ -79,6 +80,7 @@ def settings(shipped: dict, count: int) -> dict:
         "active": ["large"],
         "compute": shipped["compute"],
         "evaluation": shipped["evaluation"],
+        "scales": {},
         "datasets": {name: {**data, "split_seed": i} for i, name in enumerate(DATASETS)},
         "models": {"model_i": model},
         "recipes": {"mae": mae, "student": shipped["recipes"]["student"]},

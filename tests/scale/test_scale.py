@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attnprior.files import sealed
 from attnprior.workflow.graph import dvc_structure
 from tests.scale import study
 from tests.scale.measure import ATTNPRIOR, PYTHON, Cost, clone, measure
@@ -98,7 +99,7 @@ def measured(project: Project) -> Measured:
 
 def change(record: Path) -> None:
     """Change a run.json: DVC sees another arm, no job another input."""
-    record.write_text(json.dumps({**json.loads(record.read_text()), "commit": "another"}))
+    record.write_text(json.dumps(sealed({**json.loads(record.read_text()), "commit": "another"})))
 
 
 @pytest.fixture(scope="module")
