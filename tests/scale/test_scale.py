@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attnprior.files import sealed
-from attnprior.workflow.graph import dvc_structure
+from attnprior.workflow.dvc_arms import dvc_structure
 from tests.scale import study
 from tests.scale.measure import ATTNPRIOR, PYTHON, Cost, clone, measure
 from tests.workflow.project import ROOT, Project

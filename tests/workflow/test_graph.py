@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from attnprior.workflow import dvc_studies, graph, mapped, sync
+from attnprior.workflow import dvc_arms, dvc_studies, graph, mapped, sync
 from attnprior.workflow.params import read_yaml
 from tests.workflow.project import ROOT
 
@@ -31,7 +31,7 @@ def test_a_study_can_fix_one_teacher_for_all_seeds(params):
         "teachers/digits/mae_model_i/seed2/weights.safetensors"
     ]
     assert set(map(tuple, graph.teacher_seeds(params).values())) == {(2,)}
-    arms = graph.dvc_structure(params)["graph"]["arms"]
+    arms = dvc_arms.dvc_structure(params)["graph"]["arms"]
     assert arms["digits-copy"]["sources"] == "teachers/digits/mae_model_i/seed2/weights.safetensors"
     assert arms["digits-impulse"]["sources"] == "fits/impulse3/seed2/fit.safetensors"
     assert arms["digits-random"]["sources"] == "no teacher or fit"
@@ -97,13 +97,13 @@ def test_the_order_of_keys_decides_nothing(monkeypatch, params):
     monkeypatch.chdir(ROOT)
     panels = params["studies"]["digits"]["panels"]
     panels["vit"]["arms"] = ["vit_random", "impulse_distil"]  # another arm that starts from a fit
-    before = graph.impulse_files(params, "digits"), graph.targets(params), graph.dvc_structure(params)
+    before = graph.impulse_files(params, "digits"), graph.targets(params), dvc_arms.dvc_structure(params)
     text = sync.dvc_text(params, (ROOT / "dvc.yaml").read_text())
     params["studies"]["digits"]["panels"] = dict(reversed(panels.items()))
     assert (
         graph.impulse_files(params, "digits"),
         graph.targets(params),
-        graph.dvc_structure(params),
+        dvc_arms.dvc_structure(params),
     ) == before
     assert sync.dvc_text(params, text) == text
 

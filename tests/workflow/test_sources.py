@@ -6,7 +6,7 @@ import re
 import pytest
 
 from attnprior.errors import UserError
-from attnprior.workflow import costs, graph, mapped, params, verify
+from attnprior.workflow import costs, dvc_arms, graph, mapped, params, verify
 from attnprior.workflow.params import read_yaml
 from tests.workflow.project import ROOT
 
@@ -90,13 +90,13 @@ def test_two_teachers_are_two_inputs(shipped):
     assert first == ["teachers/digits_1400/elsewhere/seed0/weights.safetensors"]
     assert second == ["teachers/digits/mae_model_i/seed0/weights.safetensors"]
     assert graph.teacher_weights(shipped, "digits", "both", 0) == [*first, *second]
-    entry = graph.dvc_structure(shipped)["graph"]["arms"]["digits-both"]
+    entry = dvc_arms.dvc_structure(shipped)["graph"]["arms"]["digits-both"]
     assert entry["init_teacher"] == "teachers/digits_1400/elsewhere"
     assert entry["teacher"] == "teachers/digits/mae_model_i"
 
 
 def test_dvc_reads_what_a_teacher_is_made_of(shipped):
-    teachers = graph.dvc_structure(shipped)["graph"]["teachers"]
+    teachers = dvc_arms.dvc_structure(shipped)["graph"]["teachers"]
     assert teachers["digits-tuned"]["source"] == "runs/digits/tuned_student"
     assert teachers["digits-given"]["source"] == "weights/mae.pth"
     assert teachers["digits_1400-elsewhere"]["source"] == "data/digits_1400.safetensors"

@@ -9,7 +9,7 @@ from pathlib import Path
 from attnprior.errors import UserError
 from attnprior.files import write_text
 from attnprior.source import code_files
-from attnprior.workflow import cache, dvc_studies, graph
+from attnprior.workflow import cache, dvc_arms, dvc_studies
 from attnprior.workflow.engines import Graph, Job
 from attnprior.workflow.state import Hashes, downstream, stale_because
 
@@ -59,7 +59,7 @@ def reconcile(jobs: Graph, hashes: Hashes, *, write: bool = True) -> Reconciled:
 
 def arms_text(params: dict) -> str:
     """Return the content of `workflow/arms.yaml`."""
-    return HEADER + _dump(graph.dvc_structure(params))
+    return HEADER + _dump(dvc_arms.dvc_structure(params))
 
 
 def dvc_text(params: dict, present: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnprior.errors import UserError, nearest
-from attnprior.workflow import causes, closeness, graph, params, rerun
+from attnprior.workflow import causes, closeness, dvc_arms, graph, params, rerun
 from attnprior.workflow.dvc_objects import Objects, md5
 from attnprior.workflow.recorded import Recorded, locked_stages
 
@@ -107,7 +107,7 @@ def make_plan(settings: dict, target: str | None, seeds: Sequence[int]) -> Plan:
 
 
 def _study_plan(settings: dict, name: str, studies: list[str], seeds: Sequence[int]) -> Plan:
-    structure = graph.dvc_structure(settings | {"active": studies})["graph"]
+    structure = dvc_arms.dvc_structure(settings | {"active": studies})["graph"]
     stages = [f"data@{d}" for d in structure["data"]] + [f"teacher@{t}" for t in structure["teachers"]]
     stages += [f"fit@{f}" for f in structure["fits"]] + [f"arm@{a}" for a in structure["arms"]]
     files = tuple(graph.local_files(settings, studies))
