@@ -20,7 +20,7 @@ def settings(params: dict) -> dict:
     """Return the shipped settings with one seed and two arms: ten jobs."""
     projects.small(params)
     for recipe, epochs in EPOCHS.items():
-        params["recipes"][recipe].update(epochs=epochs, warmup_epochs=1)
+        params["recipes"][recipe].update(epochs=epochs, warmup_epochs=1, warmup_lr=0.0)
     study = params["studies"]["digits"]
     study["seeds"] = [0]
     study["panels"]["model_i"].update(baseline="impulse", arms=["impulse", "copy"])
