@@ -82,7 +82,7 @@ def measured(project: Project) -> Measured:
     found["one arm recorded"] = measure(project, PYTHON, "-c", RECORD, ARM)
     for command in ("status", "check", "study show large"):
         found[command] = attnprior(*command.split())
-    assert "not recorded in dvc.lock: nothing" in found["status"].output
+    assert "not recorded in dvc.lock: study-large" in found["status"].output  # it has the folder of the arm
     found["track, first time"] = attnprior("track")
     found["track, nothing new"] = attnprior("track")
     found["run with MLflow, nothing to do"] = attnprior("run", ATTNPRIOR_TRACKING="on")
