@@ -18,7 +18,14 @@ def content(params: dict) -> dict:
     paper["stated"] = ["2401.12511/t3/random/best_alpha"]
     made = {
         "datasets": {"digits_probe": {**params["datasets"]["digits"], "split_seed": 3}},
-        "recipes": {"recipe_probe": {**params["recipes"]["student"], "epochs": 4, "warmup_epochs": 1}},
+        "recipes": {
+            "recipe_probe": {
+                **params["recipes"]["student"],
+                "epochs": 4,
+                "warmup_epochs": 1,
+                "warmup_lr": 0.0,
+            }
+        },
         "fits": {"fit_probe": {**fit, "steps": 100}},
         "teachers": {"teacher_probe": params["teachers"]["random_model_i"]},
         "students": {
