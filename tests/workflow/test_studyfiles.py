@@ -88,6 +88,68 @@ def test_a_mistake_in_another_file_is_one_line_with_its_name(root, shipped, chan
     assert said in str(caught.value)
 
 
+def test_a_data_set_and_a_number_of_labels_are_named_with_their_file(root, shipped):
+    content = extra.content(shipped)
+    content["students"]["random_probe"]["labels"] = 3
+    write(root, extra.FILE, content)
+    with pytest.raises(UserError, match=r"^studies/extra\.yaml: students\.random_probe\.labels is 3"):
+        params.load(root)
+    content = extra.content(shipped)
+    content["datasets"]["digits_probe"]["channels"] = 1
+    write(root, extra.FILE, content)
+    with pytest.raises(
+        UserError, match=r"^studies/extra\.yaml: datasets\.digits_probe\.channels is not used"
+    ):
+        params.load(root)
+
+
+def test_a_file_whose_name_is_not_read_or_that_has_a_section_twice_is_refused(root):
+    with (root / extra.FILE).open("a") as f:
+        f.write("\nstudies:\n  again: {of: probe, scale: tiny}\n")
+    with pytest.raises(UserError, match=r"extra\.yaml: line \d+: studies stands here twice"):
+        params.load(root, studies=["again"])
+    (root / extra.FILE).rename(root / "studies/extra.yml")
+    with pytest.raises(UserError, match=r"studies/extra\.yml: would not be read"):
+        params.load(root)
+
+
+def test_an_unknown_name_is_answered_with_few_names_and_none_that_is_derived(root, shipped):
+    content = extra.content(shipped)
+    content["studies"]["probe"]["panels"]["main"]["controls"] = ["nobody"]
+    write(root, extra.FILE, content)
+    with pytest.raises(UserError, match=r"known: \d+ names, see students in params\.yaml and studies"):
+        params.load(root)
+    content["studies"]["probe"]["panels"]["main"]["controls"] = []
+    content["studies"]["probe"]["datasets"] = ["digits_1401"]
+    write(root, extra.FILE, content)
+    with pytest.raises(UserError, match="did you mean 'digits_1400'") as caught:
+        params.load(root)
+    assert "__tiny" not in str(caught.value)
+
+
+def test_a_name_that_a_derived_entry_gets_is_refused(root, shipped):
+    content = extra.content(shipped)
+    content["students"]["random_probe__tiny"] = copy.deepcopy(content["students"]["random_probe"])
+    write(root, extra.FILE, content)
+    with pytest.raises(UserError, match=r"extra\.yaml: students\.random_probe__tiny has the name that"):
+        params.load(root)
+
+
+def test_a_circle_of_teachers_in_a_scaled_study_is_named(root, shipped):
+    content = extra.content(shipped)
+    content["teachers"]["circle"] = {
+        "source": "student",
+        "student": "copy_probe",
+        "model": content["students"]["copy_probe"]["model"],
+        "dataset": None,
+        "probe": content["teachers"]["teacher_probe"]["probe"],
+    }
+    content["students"]["copy_probe"]["transfer"] |= {"method": "distil", "teacher": "circle", "weight": 1.0}
+    write(root, extra.FILE, content)
+    with pytest.raises(UserError, match=r"made of each other \(circle <- circle\)"):
+        params.load(root)
+
+
 def test_a_reference_goes_to_the_own_file_to_params_or_to_a_file_without_studies(root, shipped):
     other = {"students": {"more": copy.deepcopy(extra.content(shipped)["students"]["random_probe"])}}
     write(root, "studies/more.yaml", other)

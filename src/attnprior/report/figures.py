@@ -3,6 +3,7 @@
 Captions are plain ASCII without quotation marks: Snakemake's report reads them out of captions.json.
 """
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -112,7 +113,7 @@ def accuracy(study: Study, table: Sequence[Row], tidy: Sequence[Row]) -> Drawn:
         axes.set_ylim(max(places.values()) + 0.7, -0.7)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, max(30, 72 - max(map(len, places)))))  # none leaves the figure
     all_axes[-1].set_xlabel("test top-1 accuracy (%)" + (f"\n{ONE_SEED}" if seeds == 1 else ""))
     if seeds > 1:
         spread = (

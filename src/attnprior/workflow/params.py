@@ -1,7 +1,6 @@
 """`params.yaml` and `studies/*.yaml`: loading, checking with one-line errors, and what a rule may see."""
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from attnprior import config, published
@@ -20,7 +19,7 @@ from attnprior.workflow import scaled, studyfiles
 from attnprior.workflow.counts import check_counts
 from attnprior.workflow.schema import check_schema
 from attnprior.workflow.sources import check_circles, check_source
-from attnprior.workflow.studyfiles import PARAMS, file_of, read_yaml
+from attnprior.workflow.studyfiles import PARAMS, file_of, of_file, read_yaml
 
 SCHEMA = "workflow/schemas/params.schema.yaml"
 
@@ -40,6 +39,8 @@ def load(root=".", studies: Iterable[str] = (), *, every: bool = False) -> dict:
     if not paths or not isinstance(params, dict):
         return validate(params, schema)
     texts = {p: studyfiles.read_text(Path(root) / p) for p in paths}
+    for path, text in texts.items():
+        studyfiles.check_sections(path, text)
     merged = studyfiles.merge(params, {p: studyfiles.parsed(p, text) for p, text in texts.items()})
     active = params["active"] if isinstance(params.get("active"), list) else []
     files = {PARAMS, *paths} if every else studyfiles.reachable(merged, [*active, *studies])
@@ -68,7 +69,7 @@ def validate(params: dict, schema: dict, files: set[str] | None = None) -> dict:
         ("studies", _check_study),
     ):
         for name in part[section]:
-            with _of_file(file_of(params, f"{section}.{name}")):
+            with of_file(file_of(params, f"{section}.{name}")):
                 check(params, name)
     check_circles(params)
     for name in params["active"]:
@@ -78,15 +79,6 @@ def validate(params: dict, schema: dict, files: set[str] | None = None) -> dict:
     names = dict.fromkeys([*part["datasets"], *(d for study in used.values() for d in study["datasets"])])
     check_counts({**params, "datasets": {n: params["datasets"][n] for n in names}, "studies": used})
     return params
-
-
-@contextlib.contextmanager
-def _of_file(path: str) -> Iterator[None]:
-    """Let errors of the checks name the file in which the entry stands."""
-    try:
-        yield
-    except UserError as e:
-        raise UserError(str(e).replace(f"{PARAMS}:", f"{path}:", 1)) from e
 
 
 def check_study(params: dict, name: str) -> None:
@@ -126,10 +118,9 @@ def subtree(params: dict, key: str):
 
 def _known(params, section, name, where):
     if name not in params[section]:
-        known = sorted(params[section])
         raise UserError(
-            f"{PARAMS}: {where} is {name!r}, which {section} does not have{nearest(name, known)};"
-            f" known: {', '.join(known) or 'none'}"
+            f"{PARAMS}: {where} is {name!r}, which {section} does not have{nearest(name, params[section])};"
+            f" known: {studyfiles.known(params, section)}"
         )
     if where == "active":
         return

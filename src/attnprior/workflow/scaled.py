@@ -8,9 +8,8 @@ from. They stand in no file: DVC tracks the entries and the scale that they are 
 from collections.abc import Mapping
 
 from attnprior.errors import UserError
-from attnprior.workflow.studyfiles import file_of
+from attnprior.workflow.studyfiles import DERIVED, file_of
 
-DERIVED = "derived"  # key of merged settings: {dotted key: dotted keys of what it is derived from}
 MARK = "__"
 REFERENCES = {  # keys of an entry, or of a mapping in it, that name an entry of a registry
     "dataset": "datasets",
@@ -117,13 +116,24 @@ class _Scale:
         return f"{name}{MARK}{self.name}"
 
     def entry(self, section: str, name: str) -> str:
-        """Derive an entry and all that it refers to, and return its name."""
-        derived, entries = self.named(name), self.made[section]
+        """Derive an entry and all that it refers to, and return its name.
+
+        Raises:
+            UserError: an entry of a file has that name.
+        """
+        derived, entries, known = self.named(name), self.made[section], self.made[DERIVED]
+        key = f"{section}.{derived}"
+        if derived in entries and key not in known:
+            raise UserError(
+                f"{file_of(self.made, key)}: {key} has the name that {section}.{name} gets at scale"
+                f" {self.name}; rename it"
+            )
         if derived not in entries and name in entries:
+            entries[derived] = {}  # a circle, which the checks report, ends here
+            known[key] = (f"{section}.{name}", f"scales.{self.name}")
             shrink = {"datasets": self._dataset, "recipes": self._recipe, "fits": self._fit}
             shrink |= {"students": self._student, "teachers": self._teacher}
             entries[derived] = self._referring(shrink[section](entries[name]))
-            self.made[DERIVED][f"{section}.{derived}"] = (f"{section}.{name}", f"scales.{self.name}")
         return derived
 
     def _referring(self, values: dict) -> dict:

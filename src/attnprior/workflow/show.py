@@ -1,6 +1,7 @@
 """`attnprior study show`: what a study compares and what it costs, before anything runs."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from attnprior.errors import UserError, one_line
@@ -71,6 +72,8 @@ def about(settings: dict, name: str) -> list[str]:
         lines.append(f"differs from it: {study['paper']['differs'] or 'in nothing'}")
     lines.append(f"data sets: {', '.join(study['datasets'])}; seeds: {', '.join(map(str, study['seeds']))}")
     lines.append("teachers: " + ("one per seed" if seed is None else f"one, seed {seed}"))
+    members = [s for p in study["panels"].values() for s in [*p["arms"], *p["controls"]]]
+    width = max(map(len, members))
     for panel_name, panel in study["panels"].items():
         lines.append(f"panel {panel_name}: {panel['title']} (baseline {panel['baseline']})")
         for role in ("arms", "controls"):
@@ -78,9 +81,18 @@ def about(settings: dict, name: str) -> list[str]:
                 values = settings["students"][student]
                 sources = [*values["init"].values(), *values["transfer"].values()]
                 labels = f"{values['labels']}{' permuted' if values['permute_labels'] else ''} labels"
-                text = f"{labels}; {', '.join(map(str, sources))}"
-                lines.append(f"  {role[:-1]:8} {student:22} {text}")
+                if values["freeze"] != "none":
+                    sources.append(f"{values['freeze']} frozen")
+                text = f"{labels}; {', '.join(map(_plain, sources))}"
+                lines.append(f"  {role[:-1]:8} {student:{width}} {text}")
     return lines
+
+
+def _plain(value: object) -> str:
+    """Return a setting as `params.yaml` has it."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{k}: {_plain(v)}' for k, v in value.items())}}}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def table(stages: list[costs.Stage]) -> list[str]:

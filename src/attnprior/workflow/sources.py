@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 
 from attnprior.errors import UserError, nearest
-from attnprior.workflow import graph
+from attnprior.workflow import graph, studyfiles
 
 
 def check_source(params: dict, name: str) -> None:
@@ -28,10 +28,9 @@ def check_source(params: dict, name: str) -> None:
     if student is None:
         return
     if student not in params["students"]:
-        known = params["students"]
         raise UserError(
-            f"{where}.student is {student!r}, which students does not have{nearest(student, known)};"
-            f" known: {', '.join(sorted(known))}"
+            f"{where}.student is {student!r}, which students does not have"
+            f"{nearest(student, params['students'])}; known: {studyfiles.known(params, 'students')}"
         )
     found = params["students"][student]
     if found["model"] != values["model"]:

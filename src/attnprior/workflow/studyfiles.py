@@ -4,7 +4,8 @@ Names are unique over all files. An entry refers to entries of its own file, of 
 that holds no studies (data sets that several papers share).
 """
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attnprior.errors import UserError, nearest, one_line
@@ -12,6 +13,7 @@ from attnprior.errors import UserError, nearest, one_line
 PARAMS = "params.yaml"
 FOLDER = "studies"
 REGISTRIES = ("datasets", "models", "recipes", "teachers", "fits", "students", "studies")
+DERIVED = "derived"  # key of merged settings: {dotted key: dotted keys of what it is derived from}
 FILES = "files"  # key of merged settings: {dotted key: file} of the entries that stand beside params.yaml
 
 
@@ -55,8 +57,16 @@ def parsed(path, text: str):
 
 
 def names(root=".") -> list[str]:
-    """Return the parameter files beside `params.yaml`, sorted, relative to `root`."""
-    return sorted(f"{FOLDER}/{p.name}" for p in Path(root, FOLDER).glob("*.yaml"))
+    """Return the parameter files beside `params.yaml`, sorted, relative to `root`.
+
+    Raises:
+        UserError: a file that is meant as one has another ending.
+    """
+    found = sorted(Path(root, FOLDER).glob("*.y*ml"))
+    for path in found:
+        if path.suffix != ".yaml":
+            raise UserError(f"{FOLDER}/{path.name}: would not be read; its name must end in .yaml: rename it")
+    return [f"{FOLDER}/{p.name}" for p in found]
 
 
 def merge(params: dict, others: Mapping[str, dict]) -> dict:
@@ -89,9 +99,32 @@ def merge(params: dict, others: Mapping[str, dict]) -> dict:
     return {**merged, FILES: files}
 
 
+def known(params: Mapping, section: str) -> str:
+    """Return, for messages, the names of a section, or where to look if they are many."""
+    found = sorted(name for name in params[section] if not is_derived(params, f"{section}.{name}"))
+    if len(found) <= 20:
+        return ", ".join(found) or "none"
+    files = f"{PARAMS} and {FOLDER}/*.yaml" if params.get(FILES) else PARAMS
+    return f"{len(found)} names, see {section} in {files}"
+
+
+def is_derived(params: Mapping, key: str) -> bool:
+    """Return whether an entry stands in no file but follows from another one at a scale."""
+    return params.get(DERIVED, {}).get(key, (key,)) != (key,) and not key.startswith("studies.")
+
+
 def file_of(params: Mapping, key: str) -> str:
     """Return the file in which the entry at a dotted key (or one inside of it) stands."""
     return params.get(FILES, {}).get(".".join(key.split(".")[:2]), PARAMS)
+
+
+@contextlib.contextmanager
+def of_file(path: str) -> Iterator[None]:
+    """Let errors of the checks, which speak of `params.yaml`, name the file in which the entry stands."""
+    try:
+        yield
+    except UserError as e:
+        raise UserError(str(e).replace(f"{PARAMS}:", f"{path}:", 1)) from e
 
 
 def located(path: str, key: str) -> str:
@@ -115,6 +148,25 @@ def part(params: dict, files: set[str] | None) -> dict:
 def has_studies(params: Mapping, path: str) -> bool:
     """Return whether a file holds studies, so that other files must not refer to its entries."""
     return any(p == path and key.startswith("studies.") for key, p in params.get(FILES, {}).items())
+
+
+def check_sections(path: str, text: str) -> None:
+    """Check that each section stands once in a file, of which a reader takes the last alone.
+
+    By its lines, which costs nothing: a study in a lost section is unknown, so nothing else would be checked.
+
+    Raises:
+        UserError: names the line.
+    """
+    seen: set[str] = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        section = line.partition(":")[0].strip()
+        if line[:1].isalpha() and section in REGISTRIES:
+            if section in seen:
+                raise UserError(
+                    f"{path}: line {number}: {section} stands here twice; put all below the first"
+                )
+            seen.add(section)
 
 
 def check_plain(path: str, text: str) -> None:
