@@ -142,11 +142,11 @@ def test_a_circle_of_teachers_in_a_scaled_study_is_named(root, shipped):
         "student": "copy_probe",
         "model": content["students"]["copy_probe"]["model"],
         "dataset": None,
-        "probe": content["teachers"]["teacher_probe"]["probe"],
+        "probe": dict(content["teachers"]["teacher_probe"]["probe"]),
     }
     content["students"]["copy_probe"]["transfer"] |= {"method": "distil", "teacher": "circle", "weight": 1.0}
     write(root, extra.FILE, content)
-    with pytest.raises(UserError, match=r"made of each other \(circle <- circle\)"):
+    with pytest.raises(UserError, match=r"^studies/extra\.yaml: .* made of each other \(circle <- circle\)"):
         params.load(root)
 
 

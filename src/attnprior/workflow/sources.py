@@ -55,8 +55,9 @@ def check_circles(params: dict) -> None:
     def follow(teacher: str, path: list[str]) -> None:
         if teacher in path:
             circle = " <- ".join([*path[path.index(teacher) :], teacher])
+            file = studyfiles.file_of(params, f"teachers.{teacher}")
             raise UserError(
-                f"params.yaml: teachers.{teacher}.student: teachers that are made of each other ({circle});"
+                f"{file}: teachers.{teacher}.student: teachers that are made of each other ({circle});"
                 " make one of them in another way"
             )
         if teacher in done or "student" not in params["teachers"][teacher]:
