@@ -69,8 +69,13 @@ class Slurm:
     """The daemons, which this process starts as its children and stops by their numbers."""
 
     def __init__(self, folder: Path, cpus: int = 2) -> None:
-        self.folder, self.environment = folder, {"SLURM_CONF": str(folder / "slurm.conf")}
-        for name in ("state", "spool"):
+        # Snakemake's plugin keeps SLURM_CONF from the `srun` inside a job, so that is told by a script.
+        self.folder = folder
+        self.environment = {
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PATH": os.pathsep.join([str(folder / "bin"), os.environ.get("PATH", "")]),
+        }
+        for name in ("state", "spool", "bin"):
             (folder / name).mkdir(parents=True)
         folder.chmod(0o755)
         for i in range(GPUS):
@@ -82,6 +87,10 @@ class Slurm:
         (folder / "slurm.conf").write_text(config)
         gres = f"NodeName={host} Name=gpu Type=fake File={folder}/gpu[0-{GPUS - 1}]\n"
         (folder / "gres.conf").write_text(gres)
+        srun = folder / "bin/srun"
+        real = shutil.which("srun", path=SEARCH)
+        srun.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {real} "$@"\n')
+        srun.chmod(0o755)
         key = folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)

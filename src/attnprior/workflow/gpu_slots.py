@@ -1,8 +1,8 @@
 """A GPU of its own for each job on a machine with several, for as long as the job lives.
 
-`python -m attnprior.workflow.gpu_slots GPUS EACH -- COMMAND...` takes one of EACH slots of one of GPUS (such as
-0,1,2,3), sets CUDA_VISIBLE_DEVICES and becomes COMMAND. A slot is a locked file; the lock goes with the
-process, so a job that dies gives it back. The files lie in one folder for all checkouts of a user.
+`python -m attnprior.workflow.gpu_slots GPUS EACH -- COMMAND...` takes one of EACH slots of one of GPUS
+(such as 0,1,2,3), sets CUDA_VISIBLE_DEVICES and becomes COMMAND. A slot is a locked file; the lock goes with
+the process, so a job that dies gives it back. The files lie in one folder for all checkouts of a user.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def folder() -> Path:
 
 
 def visible(environ=os.environ) -> list[str]:
-    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else what nvidia-smi lists."""
+    """Return the GPUs for this process: those of CUDA_VISIBLE_DEVICES, else what nvidia-smi lists."""
     if "CUDA_VISIBLE_DEVICES" in environ:
         return [d.strip() for d in environ["CUDA_VISIBLE_DEVICES"].split(",") if d.strip()]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
