@@ -22,7 +22,9 @@ def slurm():
         pytest.skip(f"not installed: {', '.join(lacking)}; make test-slurm installs them as root")
     if os.geteuid() != 0:
         pytest.skip("pretended GPUs are device files, which only root makes")
-    with tempfile.TemporaryDirectory(prefix="attnprior-slurm-") as folder:  # short: the socket's path has a limit
+    with tempfile.TemporaryDirectory(
+        prefix="attnprior-slurm-"
+    ) as folder:  # short: the socket's path has a limit
         running = service.Slurm(Path(folder), cpus=CPUS)
         try:
             running.start()

@@ -17,8 +17,6 @@ from tests.slurm.conftest import PROFILE
 from tests.workflow.project import environment
 
 pytestmark = pytest.mark.slurm
-STUDENT = "train_student/digits/random/seed0"
-EPOCHS = 2
 
 
 def events(project, job):
@@ -27,8 +25,8 @@ def events(project, job):
 
 
 def lengthen(project, epochs):
-    """Let the students train longer, and keep one arm and seed to make: a job that can be caught running."""
-    project.put("recipes.student.epochs", epochs)
+    """Let one arm of a finished study train longer: its two jobs are made again, and can be caught running."""
+    project.put("students.random.overrides", {"epochs": epochs})
 
 
 class Background:
@@ -78,16 +76,11 @@ def resumed_without_repetition(project, job):
     """Check that the job has more than one attempt, and each epoch once."""
     found = events(project, job)
     steps = Counter(e["step"] for e in found if e["event"] == "metrics")
-    epochs = project.params()["recipes"]["student"]["epochs"]
+    epochs = project.params()["students"]["random"]["overrides"]["epochs"]
     assert steps == Counter(range(1, epochs + 1))
     starts = [e for e in found if e["event"] == "start"]
     assert len(starts) > 1 and starts[-1]["resumed_epoch"] >= 1
     assert found[-1]["event"] == "end" and found[-1]["status"] == "finished"
-
-
-def only_one_student(project, epochs):
-    """Make all of the study stale but data and teachers, with trainings long enough to be disturbed."""
-    lengthen(project, epochs)
 
 
 def test_the_whole_study_is_made_recorded_and_tracked(whole):
@@ -115,7 +108,9 @@ def test_a_job_sees_its_gpu_only(cluster):
     script = "echo $CUDA_VISIBLE_DEVICES; sleep 5"
     env = {**os.environ, **cluster.slurm.environment}
     jobs = [
-        subprocess.Popen(["srun", "-n1", "--gpus=1", "sh", "-c", script], env=env, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            ["srun", "-n1", "--gpus=1", "sh", "-c", script], env=env, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(2)
     ]
     assert sorted(j.communicate(timeout=60)[0].strip() for j in jobs) == ["0", "1"]
@@ -161,7 +156,9 @@ def test_a_job_that_runs_out_of_time_resumes_in_the_next_attempt(cluster):
     lengthen(cluster, 3000)
     shutil.rmtree(cluster.root / "runs")
     target = "runs/digits/random/seed0/weights.safetensors"
-    run = Background(cluster, "--set-resources", "train_student:runtime=1", "--retries", "1", "--until", target)
+    run = Background(
+        cluster, "--set-resources", "train_student:runtime=1", "--retries", "1", "--until", target
+    )
     _, job = run.caught()
     run.until(lambda: cluster.slurm.ask("squeue", "-h", "-t", "TIMEOUT", "-o", "%i").split())
     run.until(lambda: sum(e["event"] == "start" for e in events(cluster, job)) > 1)
@@ -208,9 +205,15 @@ def test_job_arrays(cluster):
     ("arguments", "message"),
     [
         (["--default-resources", "slurm_partition=nowhere"], "no partition 'nowhere'; there are main, short"),
-        (["--default-resources", "slurm_partition=main", "gpu_model=a100"], "GPU of type 'a100', partition 'main' has fake"),
+        (
+            ["--default-resources", "slurm_partition=main", "gpu_model=a100"],
+            "GPU of type 'a100', partition 'main' has fake",
+        ),
         (["--default-resources", "slurm_partition=short"], "minutes, partition 'short' has 10"),
-        (["--resources", "runtime=999", "--set-resources", "train_student:runtime=999"], "partition 'main' has 240"),
+        (
+            ["--resources", "runtime=999", "--set-resources", "train_student:runtime=999"],
+            "partition 'main' has 240",
+        ),
         (["--profile", "nowhere"], "no such profile"),
     ],
 )

@@ -24,7 +24,17 @@ class Holder:
 
     def __init__(self, gpus, each):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "attnprior.workflow.gpu_slots", gpus, str(each), "--", sys.executable, "-c", PRINT],
+            [
+                sys.executable,
+                "-m",
+                "attnprior.workflow.gpu_slots",
+                gpus,
+                str(each),
+                "--",
+                sys.executable,
+                "-c",
+                PRINT,
+            ],
             env=processes.environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -62,7 +72,7 @@ def test_jobs_see_one_gpu_each(holders):
 def test_the_job_is_the_process_that_took_the_slot(holders):
     job = holders("0", 1)
     job.gpu()
-    assert int(job.pid) == job.process.pid  # so that a signal to it reaches the job, and its end frees the slot
+    assert int(job.pid) == job.process.pid  # signals to it reach the job
 
 
 def test_slots_are_spread_before_a_gpu_is_shared(holders):
@@ -138,7 +148,7 @@ rule all:
 rule job:
     output: "{i}.txt"
     resources: gpu=1
-    shell: "{SLOT}python -c 'import os, time; time.sleep(1); print(os.environ[\\"CUDA_VISIBLE_DEVICES\\"])' > {output}"
+    shell: "{SLOT}sh -c 'sleep 1; echo $CUDA_VISIBLE_DEVICES' > {output}"
 """
 
 

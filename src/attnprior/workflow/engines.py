@@ -22,6 +22,7 @@ from attnprior.workflow.studyfiles import located
 
 LOCAL = None  # the executor of Snakemake's arguments when jobs run here
 PROFILES = "workflow/profiles"
+EXTRAS = {"slurm": ".[slurm]", "cluster-generic": ".[generic]"}  # what pip installs for an executor
 LARGEST_CHECKSUM = 100 * 10**9  # bytes; as max-checksum-file-size in the default profile
 
 
@@ -200,8 +201,8 @@ def snakemake_options(argv: list[str]) -> Any:
             text = said.getvalue() if isinstance(e, SystemExit) else str(e)
     last = text.strip().splitlines()[-1] if text.strip() else "see `snakemake --help`"
     if unknown := re.search(r"argument --executor/-e: invalid choice: '([\w-]+)'", text):
-        extra = {"cluster-generic": "generic"}.get(unknown[1], unknown[1])
-        raise UserError(f"executor {unknown[1]!r}: its plugin is not installed; pip install .[{extra}]")
+        package = EXTRAS.get(unknown[1], f"snakemake-executor-plugin-{unknown[1]}")
+        raise UserError(f"executor {unknown[1]!r}: its plugin is not installed; pip install {package}")
     if unknown := re.search(r"profile directory given \((.*?)\)", text):
         shipped = ", ".join(sorted(str(p.parent) for p in Path(PROFILES).glob("*/config.yaml")))
         raise UserError(f"--profile {unknown[1]}: no such profile; shipped are {shipped}")

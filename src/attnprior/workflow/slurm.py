@@ -13,7 +13,6 @@ from attnprior.errors import UserError, one_line
 EXECUTOR = "slurm"
 ANSWER_SECONDS = 30.0
 LOGS = "logs/snakemake"
-COMMANDS_OF_QUEUE = ("sinfo", "squeue", "scancel", "sbatch")
 
 
 @dataclass(frozen=True)
