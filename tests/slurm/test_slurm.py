@@ -25,7 +25,7 @@ def events(project, job):
 
 
 def lengthen(project, epochs):
-    """Let one arm of a finished study train longer: its two jobs are made again, and can be caught running."""
+    """Let one arm of a finished study train longer: its two jobs are made again, and can be caught."""
     project.put("students.random.overrides", {"epochs": epochs})
 
 

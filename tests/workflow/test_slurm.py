@@ -3,7 +3,7 @@ import math
 import pytest
 
 from attnprior.errors import UserError
-from attnprior.workflow import slurm
+from attnprior.workflow import failures, slurm
 from attnprior.workflow.slurm import Partition, Request
 
 KNOWN = {
@@ -87,3 +87,30 @@ def test_a_missing_command_names_what_to_do(monkeypatch):
 def test_a_log_without_a_run_of_slurm_leaves_nothing_to_cancel(tmp_path):
     (tmp_path / "log").write_text("Building DAG of jobs...\n")
     assert slurm.cancel_left(tmp_path / "log") == 0
+
+
+LOG = """Error in rule train_student:
+    message: {message}
+    jobid: 4
+    output: runs/a/weights.safetensors, runs/a/run.json
+    log: logs/a.log
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "SLURM sbatch failed. The error message was 'sbatch: error: Invalid account'.\n    sbatch call: x",
+            "Slurm refused it: sbatch: error: Invalid account",
+        ),
+        ("SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. Detailed", "Slurm ended job 7: TIMEOUT"),
+        ("SLURM-job '7' failed, SLURM status is: 'FAILED'. Detailed", ""),  # its own log says more
+        ("None", ""),
+    ],
+)
+def test_what_slurm_said_of_a_failed_job_is_found_in_the_log(tmp_path, message, expected):
+    (tmp_path / "log").write_text(LOG.format(message=message))
+    assert failures._failed_outputs(tmp_path / "log") == dict.fromkeys(
+        ["runs/a/weights.safetensors", "runs/a/run.json"], expected
+    )
