@@ -100,7 +100,7 @@ def test_the_results_are_those_of_one_machine(whole, finished):
 def test_every_training_had_one_gpu(whole):
     numbers = [n for n, c in whole.slurm.jobs("all").items() if c.startswith("rule_train_student")]
     assert len(numbers) >= 6
-    assert {whole.slurm.job(n)["TresPerJob"] for n in numbers} == {"gpu:1"}
+    assert {whole.slurm.job(n)["TresPerJob"] for n in numbers} == {"gres:gpu:1"}
 
 
 def test_a_job_sees_its_gpu_only(cluster):

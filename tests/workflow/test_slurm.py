@@ -101,7 +101,7 @@ LOG = """Error in rule train_student:
     ("message", "expected"),
     [
         (
-            "SLURM sbatch failed. The error message was 'sbatch: error: Invalid account'.\n    sbatch call: x",
+            "SLURM sbatch failed. The error message was 'sbatch: error: Invalid account'.\n call: x",
             "Slurm refused it: sbatch: error: Invalid account",
         ),
         ("SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. Detailed", "Slurm ended job 7: TIMEOUT"),
