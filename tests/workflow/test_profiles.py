@@ -37,8 +37,16 @@ def test_a_batch_system_gets_limits_for_each_job(name):
     assert values["retries"] and values["rerun-incomplete"] and values["keep-going"]
 
 
+def test_kubernetes_profile_is_read():
+    needs("kubernetes")
+    from attnprior.workflow.engines import snakemake_options
+
+    options = snakemake_options(["--profile", str(FOLDER / "kubernetes")])
+    assert (options.executor, options.default_storage_provider) == ("kubernetes", "s3")
+
+
 @pytest.mark.workflow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "kubernetes"])  # it would ask the storage
 def test_snakemake_plans_with_the_profile(name, project):
     needs(name)
     shutil.rmtree(project.root / "runs")
