@@ -27,6 +27,7 @@ def events(project, job):
 def lengthen(project, epochs):
     """Let one arm of a finished study train longer: its two jobs are made again, and can be caught."""
     project.put("students.random.overrides", {"epochs": epochs})
+    shutil.rmtree(project.root / "logs/train_student/digits/random")  # else an old log says that it trains
 
 
 class Background:
@@ -117,7 +118,7 @@ def test_a_job_sees_its_gpu_only(cluster):
 
 
 def test_a_cancelled_job_is_submitted_again_and_resumes(cluster):
-    lengthen(cluster, 60)
+    lengthen(cluster, 25)
     run = Background(cluster)
     number, job = run.caught()
     cluster.slurm.ask("scancel", number)
@@ -127,7 +128,7 @@ def test_a_cancelled_job_is_submitted_again_and_resumes(cluster):
 
 
 def test_a_requeued_job_resumes(cluster):
-    lengthen(cluster, 60)
+    lengthen(cluster, 25)
     run = Background(cluster)
     number, job = run.caught()
     cluster.slurm.ask("scontrol", "requeue", number)
@@ -137,7 +138,7 @@ def test_a_requeued_job_resumes(cluster):
 
 
 def test_ctrl_c_cancels_what_was_submitted_and_the_next_run_goes_on(cluster):
-    lengthen(cluster, 60)
+    lengthen(cluster, 25)
     run = Background(cluster)
     run.caught()
     os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does
@@ -181,7 +182,7 @@ def test_a_drained_node_delays_jobs_only(cluster):
 
 
 def test_a_controller_that_restarts_is_waited_for(cluster):
-    lengthen(cluster, 60)
+    lengthen(cluster, 25)
     run = Background(cluster)
     run.caught()
     cluster.slurm.stop_controller()
