@@ -81,9 +81,13 @@ def checkout(tmp_path_factory):
 
 
 def state(root: Path) -> dict:
-    """Return everything about the files of a checkout, time stamps included, but Python's own cache."""
+    """Return everything about a checkout, time stamps of files included, but Python's own cache."""
     return {
-        p: (p.lstat().st_mtime_ns, p.lstat().st_mode, p.read_bytes() if p.is_file() else b"")
+        p: (
+            0 if p.is_dir() else p.lstat().st_mtime_ns,
+            p.lstat().st_mode,
+            p.read_bytes() if p.is_file() else b"",
+        )
         for p in sorted(root.rglob("*"))
         if "__pycache__" not in p.parts
     }
@@ -218,7 +222,7 @@ def test_slurm_without_a_controller_delays_snakemake(tmp_path, monkeypatch, scri
     if script:
         (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "scontrol").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin" if script else str(tmp_path))
     if plugin:
         (tmp_path / f"{doctor_machine.PLUGIN}.py").write_text("")
         monkeypatch.syspath_prepend(str(tmp_path))
