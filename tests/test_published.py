@@ -5,7 +5,8 @@ import pytest
 from attnprior import published
 from attnprior.config import Paper, build_study
 from attnprior.errors import UserError
-from attnprior.report.against import against_csv, against_notes, against_rows, against_table, read_against
+from attnprior.report.against import COLUMNS, against_notes, against_rows, against_table, read_against
+from attnprior.report.tables import csv_text
 from tests.workflow.project import ROOT
 
 RECOVERED, MISSING = "2401.12511/t1/simple_vit/random/input_sincos", "2401.12511/t1/model_ii/random"
@@ -77,7 +78,7 @@ def test_rows_come_back_from_the_file(values, tmp_path):
     made = study(keys={"a": RECOVERED, "b": MISSING})
     found = rows_of(made, [row("a", 0.73, 0.7, 0.75), row("b", 0.5, 0.4, 0.6)], values)
     path = tmp_path / "paper.csv"
-    path.write_text(against_csv(found))
+    path.write_text(csv_text(found, COLUMNS))
     back = read_against(str(path))
     assert against_table(made, made.paper, back) == against_table(made, made.paper, found)
 

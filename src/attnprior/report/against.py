@@ -127,16 +127,6 @@ def against_notes(study: Study, paper: Paper) -> list[str]:
     ]
 
 
-def against_csv(rows: Sequence[Row]) -> str:
-    """Return the rows as CSV; what is unknown is an empty cell."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: repr(v) if isinstance(v, float) else v for k, v in row.items()})
-    return out.getvalue()
-
-
 NUMBERS = ("published", "ours", "ours_low", "ours_high", "difference")
 
 

@@ -7,9 +7,9 @@ from attnprior import published
 from attnprior.config import build_study
 from attnprior.errors import UserError
 from attnprior.files import write_text
-from attnprior.report.against import against_csv, against_notes, against_rows, against_table
+from attnprior.report.against import COLUMNS, against_notes, against_rows, against_table
 from attnprior.report.inputs import read_table
-from attnprior.report.tables import latex, markdown
+from attnprior.report.tables import csv_text, latex, markdown
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage(
@@ -33,7 +33,7 @@ def work(job: Job) -> dict:
     table = read_table(job.args.table, name, study)
     rows = against_rows(study, study.paper, table, published.read(job.args.published))
     shown, foot = [against_table(study, study.paper, rows)], against_notes(study, study.paper)
-    write_text(out / "paper.csv", against_csv(rows))
+    write_text(out / "paper.csv", csv_text(rows, COLUMNS))
     write_text(out / "paper.md", markdown(shown, foot))
     write_text(out / "paper.tex", latex(shown, foot))
     job.outputs += [(out / f).as_posix() for f in OUTPUTS]

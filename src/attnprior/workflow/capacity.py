@@ -22,7 +22,7 @@ def size_of(settings: dict, study: str) -> Size | None:
     """Return what a study takes, or None where the estimate does not know its entries."""
     try:
         jobs = costs.jobs_of(settings, study)
-    except (UserError, AttributeError, KeyError, TypeError, ValueError, AssertionError):
+    except costs.UNKNOWN:
         return None
     largest = max(jobs, key=lambda j: j.work.memory)
     return Size(len(jobs), sum(j.work.flops for j in jobs), largest.work.memory, largest.key)

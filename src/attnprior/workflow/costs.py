@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from attnprior.errors import UserError
 from attnprior.workflow import graph
 from attnprior.workflow.work import (
     METADATA,
@@ -16,6 +17,9 @@ from attnprior.workflow.work import (
     study_work,
     teacher_work,
 )
+
+# What `jobs_of` raises for entries that were not checked, so that it cannot estimate them.
+UNKNOWN = (UserError, AttributeError, KeyError, TypeError, ValueError, AssertionError)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from attnprior.data.rules import check_keys, known_numbers
 from attnprior.errors import UserError
-from attnprior.workflow import graph, scaled
-from attnprior.workflow.studyfiles import file_of, of_file
+from attnprior.workflow import graph
+from attnprior.workflow.studyfiles import file_behind, of_file
 
 
 def check_counts(params: dict) -> None:
@@ -32,7 +32,7 @@ def training_images(params: dict, dataset: str) -> int | None:
         UserError: keys do not fit the source, or a part is larger than what it is taken from.
     """
     values, where = params["datasets"][dataset], f"datasets.{dataset}"
-    with of_file(file_of(params, scaled.sources(params, where)[0])):
+    with of_file(file_behind(params, where)):
         check_keys(values, where)
         found = known_numbers(values, where)
     return found.train if found else None
@@ -42,7 +42,7 @@ def _check(params: dict, where: str, values: dict, model: str, dataset: str, cou
     classes, labels = params["models"][model]["num_classes"], values["labels"]
     if labels < classes or (count is not None and labels > count):
         most = "" if count is None else f" to {count} (training images of {dataset})"
-        path = file_of(params, scaled.sources(params, ".".join(where.split(".")[:2]))[0])
+        path = file_behind(params, where)
         raise UserError(
             f"{path}: {where} is {labels}; allowed on data set {dataset!r}: {classes} (one per class)"
             f"{most or ' or more'}"

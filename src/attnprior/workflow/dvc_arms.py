@@ -1,8 +1,7 @@
 """`workflow/arms.yaml`: the stages of the active studies, as the templates of `dvc.yaml` read them."""
 
 from attnprior.workflow import graph
-from attnprior.workflow.scaled import sources
-from attnprior.workflow.studyfiles import file_of
+from attnprior.workflow.studyfiles import file_of, sources
 
 
 def dvc_structure(params: dict) -> dict:

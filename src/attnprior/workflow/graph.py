@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attnprior.data.rules import source_files
-from attnprior.workflow.scaled import sources
-from attnprior.workflow.studyfiles import file_of
+from attnprior.workflow.studyfiles import file_of, sources
 
 TEACHER_FILES = ("weights.safetensors", "metrics.json", "history.csv", "run.json")
 FIT_FILES = ("fit.safetensors", "metrics.json", "history.csv", "run.json")

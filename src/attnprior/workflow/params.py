@@ -104,7 +104,7 @@ def settings(params: dict, *keys: str) -> str:
     (it would compare separate values as an unnamed set), and its keys are DVC's `params:` keys. With an entry
     of a scaled study goes what it is derived from, which is what DVC sees.
     """
-    behind = (source for key in keys for source in scaled.sources(params, key))
+    behind = (source for key in keys for source in studyfiles.sources(params, key))
     return canonical_json({key: subtree(params, key) for key in (*keys, *behind)})
 
 
@@ -124,18 +124,12 @@ def _known(params, section, name, where):
         )
     if where == "active":
         return
-    own, other = (
-        file_of(params, scaled.sources(params, key)[0]) for key in (_entry(where), f"{section}.{name}")
-    )
+    own, other = (studyfiles.file_behind(params, key) for key in (where, f"{section}.{name}"))
     if other not in (own, PARAMS) and studyfiles.has_studies(params, other):
         raise UserError(
             f"{PARAMS}: {where} is {name!r}, which stands in {other}; it may stand in"
             f" {', '.join(dict.fromkeys([own, PARAMS]))} or a file without studies"
         )
-
-
-def _entry(where: str) -> str:
-    return ".".join(where.split(".")[:2])
 
 
 def _only(values: dict, where: str, kind: str, used: Mapping[str, tuple[str, ...]]) -> None:

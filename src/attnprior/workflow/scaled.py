@@ -5,8 +5,6 @@ read and named with the scale (`cifar10__smoke`), so that no file is shared with
 from. They stand in no file: DVC tracks the entries and the scale that they are derived from.
 """
 
-from collections.abc import Mapping
-
 from attnprior.errors import UserError
 from attnprior.workflow.studyfiles import DERIVED, file_of
 
@@ -55,11 +53,6 @@ def _write_out(made: dict, name: str, path: str) -> None:
     of, scale = values["of"], values["scale"]
     made["studies"][name] = _Scale(made, scale).study(of, origin)
     made[DERIVED][f"studies.{name}"] = (f"studies.{name}", f"studies.{of}", f"scales.{scale}")
-
-
-def sources(params: Mapping, key: str) -> tuple[str, ...]:
-    """Return the dotted keys, each standing in a file, that the entry at `key` follows from."""
-    return params.get(DERIVED, {}).get(key, (key,))
 
 
 class _Scale:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from attnprior.errors import UserError, one_line
+from attnprior.errors import one_line
 from attnprior.workflow import costs, devices, graph, params, sync
 from attnprior.workflow.engines import snakemake_graph
 from attnprior.workflow.state import Hashes
@@ -25,7 +25,7 @@ def show_study(name: str, *, as_json: bool = False) -> int:
     known = devices.registry()
     try:
         jobs = costs.jobs_of(settings, name)
-    except (UserError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as e:
+    except costs.UNKNOWN as e:
         reason = f"the estimate does not know an entry of it ({one_line(e)})"
         lines = [*about(settings, name), "", f"costs: not known, since {reason}"]
         print(json.dumps({"study": name, "notes": [reason]}) if as_json else "\n".join(lines))

@@ -108,14 +108,25 @@ def known(params: Mapping, section: str) -> str:
     return f"{len(found)} names, see {section} in {files}"
 
 
+def sources(params: Mapping, key: str) -> tuple[str, ...]:
+    """Return the dotted keys, each standing in a file, that the entry at `key` follows from."""
+    return params.get(DERIVED, {}).get(key, (key,))
+
+
 def is_derived(params: Mapping, key: str) -> bool:
     """Return whether an entry stands in no file but follows from another one at a scale."""
-    return params.get(DERIVED, {}).get(key, (key,)) != (key,) and not key.startswith("studies.")
+    return sources(params, key) != (key,) and not key.startswith("studies.")
 
 
 def file_of(params: Mapping, key: str) -> str:
     """Return the file in which the entry at a dotted key (or one inside of it) stands."""
     return params.get(FILES, {}).get(".".join(key.split(".")[:2]), PARAMS)
+
+
+def file_behind(params: Mapping, key: str) -> str:
+    """Return the file of the entry at a dotted key (or of one around it), or of what that is derived from."""
+    entry = ".".join(key.split(".")[:2])
+    return file_of(params, sources(params, entry)[0])
 
 
 @contextlib.contextmanager
