@@ -44,8 +44,24 @@ class Dataset:
     skip_bad: bool | None = None  # folder only: leave out files that are no readable image
 
 
+class _Patched:
+    """What follows from the sizes of images and patches."""
+
+    image_size: int
+    patch_size: int
+
+    @property
+    def grid(self) -> int:
+        """Patches along one side."""
+        return self.image_size // self.patch_size
+
+    @property
+    def num_patches(self) -> int:
+        return self.grid**2
+
+
 @dataclass(frozen=True)
-class Model:
+class Model(_Patched):
     """A Vision Transformer."""
 
     kind: str  # vit
@@ -72,15 +88,6 @@ class Model:
     weight_init: str  # torch | trunc_normal
 
     @property
-    def grid(self) -> int:
-        """Patches along one side."""
-        return self.image_size // self.patch_size
-
-    @property
-    def num_patches(self) -> int:
-        return self.grid**2
-
-    @property
     def head_dim(self) -> int:
         return self.embed_dim // self.num_heads
 
@@ -91,7 +98,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class ConvMixer:
+class ConvMixer(_Patched):
     """A ConvMixer (arXiv 2201.09792): depthwise filters mix space, 1x1 convolutions mix channels."""
 
     kind: str  # convmixer
@@ -104,15 +111,6 @@ class ConvMixer:
     kernel_size: int  # odd
     gelu_after_spatial: bool  # the published network has it, the released code of arXiv 2401.12511 not
     norm_eps: float  # of every BatchNorm
-
-    @property
-    def grid(self) -> int:
-        """Patches along one side."""
-        return self.image_size // self.patch_size
-
-    @property
-    def num_patches(self) -> int:
-        return self.grid**2
 
 
 AnyModel = Model | ConvMixer

@@ -35,7 +35,7 @@ class EventLog:
         self._append({"event": "metrics", "time": time.time(), "step": step, "values": values})
 
     def end(self, status: str, values: dict, artifacts: list[str], error: str | None = None) -> None:
-        """Append the `end` event (`status` is "finished" or "failed") and close the log."""
+        """Append the `end` event ("finished", "failed" or "stopped": it can go on) and close the log."""
         event = {"event": "end", "time": time.time(), "status": status, "values": values}
         self._append({**event, "artifacts": artifacts, "error": error})
         if self._file is not None:

@@ -4,6 +4,7 @@ import resource
 import numpy as np
 import pytest
 
+from attnprior.data import decode
 from attnprior.errors import UserError
 from tests.dataset import archives
 
@@ -67,6 +68,37 @@ def test_train_and_test_folders_are_the_parts(tmp_path):
     assert (data.split[6:] == 2).all() and np.bincount(data.split).tolist() == [4, 2, 6]
     data = made({}, tmp_path, test=2)
     assert np.bincount(data.split).tolist() == [4, 2, 2] and len(data.images) == 8
+
+
+@pytest.mark.parametrize(("train", "test"), [("Train", "Test"), ("TRAIN", "test")])
+def test_parts_may_be_written_in_capitals(tmp_path, train, test):
+    files = {n.replace("train", train).replace("test", test): c for n, c in PARTS.items()}
+    val = {f"VAL/{c}/0.png": archives.encoded(IMAGES[0]) for c in ("ant", "bee")}
+    data = made({f"mine/{n}": c for n, c in (files | val).items()}, tmp_path, test=None, val=None)
+    assert data.split.tolist() == [0] * 6 + [1] * 2 + [2] * 6 and data.classes == ["ant", "bee"]
+
+
+def test_a_class_called_train_stays_one(tmp_path):
+    data = made(tree(*(f"{c}/{i}.png" for c in ("Bus", "Train") for i in range(6))), tmp_path)
+    assert data.classes == ["Bus", "Train"] and len(data.images) == 12
+
+
+@pytest.mark.parametrize("numbers", [{}, {"train": 4}, {"train": 3, "val": 1, "test": 1}])
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar.gz"])
+def test_only_what_is_kept_is_decoded_and_the_file_has_the_same_bytes(tmp_path, monkeypatch, kind, numbers):
+    decoded = []
+    own = decode.decode
+    monkeypatch.setattr(decode, "decode", lambda *args: decoded.append(args) or own(*args))
+    found = {}
+    for skip_bad in (True, False):  # what is bad is known only after all were decoded
+        decoded.clear()
+        folder = tmp_path / str(skip_bad)
+        folder.mkdir()
+        data = made(FLAT, folder, kind=kind, skip_bad=skip_bad, **numbers)
+        assert len(decoded) == (12 if skip_bad else len(data.images))
+        (path,) = folder.glob("*.safetensors")
+        found[skip_bad] = path.read_bytes()
+    assert found[True] == found[False]
 
 
 @pytest.mark.parametrize("name", ["val", "valid", "validation"])

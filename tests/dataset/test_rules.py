@@ -63,6 +63,7 @@ def test_numbers_of_other_sets():
         ({"test": 10001}, "datasets.x.test is 10001; allowed: 1 to 10000, the test part"),
         ({"val": 50000}, "val 50000 and test None .* leave some of the 50000 images .* lower"),
         ({"train": 45001}, "datasets.x.train is 45001; allowed: 1 to 45000"),
+        ({"train": 9}, "datasets.x.train is 9; allowed: at least 10 .one per class., or null"),
     ],
 )
 def test_a_part_that_is_too_large_names_its_key(changes, message):

@@ -52,7 +52,7 @@ def test_factors_multiply_to_the_matrix_and_the_cut_keeps_the_top_singular_value
 
 
 def test_query_key_product_has_the_known_diagonal():
-    q, k = mimetic.mimetic_qk(192, 64, 3, generator(0, "mimetic"))
+    q, k = mimetic.qk_from(mimetic.uniform((3, 192, 192), generator(0, "mimetic")), 64)
     assert q.shape == (3, 192, 64) and k.shape == (3, 64, 192)
     for product in q @ k:
         assert product.diagonal().mean().item() == pytest.approx(0.398, abs=0.02)

@@ -4,7 +4,7 @@ import pytest
 
 from attnprior.config import Transfer
 from attnprior.errors import UserError
-from attnprior.models.transfer_checks import validate_transfer
+from attnprior.models.transfer_checks import check_freeze, validate_transfer
 from tests.oracle import MODEL, STANDARD
 
 COPY = Transfer("copy", "t", "map", {"first": 3}, "all", None, "same_image")
@@ -83,3 +83,28 @@ def test_each_misuse_is_one_line_that_names_the_key(transfer, change, said):
     with pytest.raises(UserError) as error:
         validate_transfer(transfer, MODEL, replace(MODEL, **change), "students.s")
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "student", "idle"),
+    [
+        ({}, MODEL, True),
+        ({"what": "qk"}, MODEL, True),
+        ({"layers": {"last": 3}, "heads": {"first": 4}}, MODEL, True),
+        ({"class_token": True}, STANDARD, True),
+        ({"class_token": False}, STANDARD, False),  # the token's own row of each map
+        ({"what": "q"}, MODEL, False),
+        ({"layers": {"first": 2}}, MODEL, False),
+        ({"heads": {"list": [0, 2]}}, MODEL, False),
+        ({"method": "distil_features"}, MODEL, False),
+    ],
+)
+def test_freezing_queries_and_keys_that_no_layer_uses_is_refused(change, student, idle):
+    layers = {"first": student.depth}
+    transfer = replace(COPY, **{"layers": layers, **change})
+    check_freeze("none", transfer, student, "students.s")
+    if not idle:
+        check_freeze("spatial", transfer, student, "students.s")
+        return
+    with pytest.raises(UserError, match=r"students.s.freeze: 'spatial' does not work; all maps are copied"):
+        check_freeze("spatial", transfer, student, "students.s")

@@ -2,6 +2,8 @@ import os
 
 from attnprior import files
 from attnprior.data import datasets
+from attnprior.data.download import Archive
+from attnprior.data.sources.common import OFFICIAL
 from attnprior.stages import fetch_dataset
 from tests.dataset import archives
 from tests.stages import commands
@@ -37,3 +39,26 @@ def test_a_local_archive_is_an_input_of_the_job_and_a_missing_one_names_its_key(
     assert fetch_dataset.main(commands.fetch(settings)) == 0
     record = files.read_json("data/digits.run.json")
     assert record["inputs"]["mine.tar"] == files.sha256("mine.tar")
+
+
+def test_errors_of_a_derived_entry_name_that_of_the_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ATTNPRIOR_MIRRORS", raising=False)
+    monkeypatch.delenv("ATTNPRIOR_DOWNLOADS", raising=False)
+    name = "cifar-10-python.tar.gz"
+    monkeypatch.setitem(OFFICIAL, name, Archive(name, "0" * 32, (f"http://127.0.0.1:1/{name}",)))
+    settings = archives.official("cifar10")
+    params = {"datasets.set__smoke": settings | {"train": 100}, "datasets.set": settings, "scales.smoke": {}}
+    arguments = ["--dataset", "set__smoke", "--output", "data/x.safetensors", "--run-json", "data/run.json"]
+    assert fetch_dataset.main([*arguments, *commands.common("fetch_dataset", "set__smoke", params)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: datasets.set: {name} cannot be downloaded (")
+    assert "by hand and put it into data/downloads, or name it in datasets.set.path" in error
+    assert "smoke" not in error
+
+
+def test_an_error_names_no_file_for_the_entry_may_stand_in_another(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = {k: v for k, v in commands.DATASET.items() if k != "val"}
+    assert fetch_dataset.main(commands.fetch(settings)) == 1
+    assert capsys.readouterr().err == "error: missing key datasets.digits.val, needed by 'sklearn_digits'\n"

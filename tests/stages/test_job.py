@@ -143,7 +143,8 @@ def test_rows_become_events_without_their_counters(capsys):
     assert "epoch 2: loss 0.25" in capsys.readouterr().out
 
 
-def test_a_terminated_job_ends_its_log_and_exits_143(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_job_without_a_state_to_save_ends_its_log_and_exits_with_the_signal(tmp_path, number):
     code = (
         "import sys, time\nfrom attnprior.stages.job import Stage, run_stage\n"
         "def work(job):\n    print('ready', flush=True)\n    time.sleep(60)\n"
@@ -152,9 +153,9 @@ def test_a_terminated_job_ends_its_log_and_exits_143(tmp_path):
     )
     process = processes.start(["-c", code, *arguments()])
     assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, error = process.communicate(timeout=20)
-    assert process.returncode == 143 and error == "error: terminated (SIGTERM)\n"
+    assert process.returncode == 128 + number and error == f"error: terminated ({number.name})\n"
     assert events()[-1]["status"] == "failed"
 
 

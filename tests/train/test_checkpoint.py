@@ -137,10 +137,42 @@ def test_the_environment_sets_how_often_a_state_is_due(tmp_path, monkeypatch):
         assert not checkpoint.due()
     monkeypatch.setenv("ATTNPRIOR_CHECKPOINT_SECONDS", "0")
     with Checkpoint(tmp_path, "k", "x", nothing) as checkpoint:
-        assert checkpoint.due()
+        assert checkpoint.due() and not checkpoint.due(within=True)  # at the end of every epoch
     monkeypatch.setenv("ATTNPRIOR_CHECKPOINT_SECONDS", "soon")
     with pytest.raises(UserError, match="ATTNPRIOR_CHECKPOINT_SECONDS"):
         Checkpoint(tmp_path, "k", "x", nothing)
+
+
+def test_saving_takes_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
+    monkeypatch.delenv("ATTNPRIOR_CHECKPOINT_SECONDS", raising=False)
+    now = [100.0]
+    monkeypatch.setattr("attnprior.train.checkpoint.time.monotonic", lambda: now[0])
+
+    def slow(*args):  # a save of 3 seconds
+        now[0] += 3
+
+    monkeypatch.setattr(torch, "save", slow)
+    with Checkpoint(tmp_path, "k", "x", nothing) as checkpoint:
+        for passed, due in ((9, False), (2, True)):
+            now[0] += passed
+            assert checkpoint.due() is due and checkpoint.due(within=True) is due
+        checkpoint.save(1, STATE)
+        assert checkpoint.slowest_save == 3
+        for passed, due in ((59, False), (2, True)):
+            now[0] += passed
+            assert checkpoint.due() is due and checkpoint.due(within=True) is due
+
+
+def test_the_steps_of_an_epoch_not_ended_come_back(tmp_path):
+    with Checkpoint(tmp_path, "k", "x", nothing) as checkpoint:
+        checkpoint.save(2, STATE, 3)
+        assert checkpoint.images(20, 8) == 0
+    said = []
+    for _ in range(2):
+        with Checkpoint(tmp_path, "k", "x", said.append) as checkpoint:
+            assert checkpoint.epoch == 2 and checkpoint.images(100, 8) == 2 * 100 + 3 * 8
+            assert checkpoint.images(20, 8) == 3 * 20  # the last step has fewer
+    assert said[0].startswith("resuming attempt 2 after epoch 2 and 3 steps of ")
 
 
 def test_a_folder_that_cannot_be_made_is_a_user_error(tmp_path):

@@ -20,6 +20,8 @@ def shipped() -> dict:
 
 
 SCHEMA = settings.read_yaml(ROOT / settings.SCHEMA)
+FOLDER = {"source": "folder", "path": "x.tar", "train": 9, "val": 97, "test": 500, "split_seed": 0}
+FOLDER |= {"resize": None, "resident_limit": 64, "channels": 1, "skip_bad": False}
 
 
 def complaint(change) -> str:
@@ -222,6 +224,9 @@ def test_the_shipped_settings_are_valid():
         ),
         ("teachers.mae_vit.probe.labels", 1201, ["teachers.mae_vit.probe.labels is 1201", "to 1200"]),
         ("datasets.digits.test", 1700, ["datasets.digits: val 97 and test 1700", "1797 images", "lower"]),
+        ("datasets.digits.train", 9, ["datasets.digits.train is 9", "at least 10 (one per class)"]),
+        ("datasets.digits", FOLDER, ["datasets.digits.train is 9", "at least 10"]),
+        ("students.copy.freeze", "spatial", ["students.copy.freeze", "all maps are copied"]),
         ("datasets.digits.val", 1200, ["students.random.labels is 200", "to 97 (training images of digits)"]),
     ],
 )

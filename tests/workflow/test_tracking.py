@@ -360,6 +360,23 @@ def test_a_resumed_attempt_repeats_steps_without_doubles(root):
     assert [p[1] for p in points["val_top1"]] == [row(k)["val_top1"] for k in range(6)]
 
 
+def test_a_stopped_job_goes_on_in_its_run_without_doubles_or_an_error(root):
+    log = write_job(root, "a", steps=3, end=None)
+    log.end("stopped", {}, [], "stopped by SIGTERM after epoch 3 step 5; run again to continue")
+    tracking.track(root)
+    run = stored(root)[0]["id-a"]
+    assert run.info.status == "KILLED" and "attnprior.error" not in run.data.tags
+    log = EventLog(log_path(root, "a"))
+    start(log, "id-a", resume=True, job="train_student/digits/a/seed0", attempt=2, resumed_epoch=2)
+    for step in range(3, 5):
+        log.metrics(step, row(step))
+    log.end("finished", {"val_top1": 0.5}, [])
+    tracking.track(root)
+    run = stored(root)[0]["id-a"]
+    assert run.info.status == "FINISHED" and "attnprior.error" not in run.data.tags
+    assert [p[:2] for p in histories(root, run)["val_top1"]] == [(s, s / 100) for s in range(5)]
+
+
 def test_a_fresh_start_ends_the_run_it_replaces(root):
     write_job(root, "impulse", steps=2, end=None)
     (root / ".snakemake/locks").mkdir(parents=True)

@@ -13,15 +13,24 @@ from attnprior.errors import UserError
 
 
 def fetch(
-    name: str, values: dict, settings: Dataset, output, say: Callable[[str], None] = print
+    name: str,
+    values: dict,
+    settings: Dataset,
+    output,
+    say: Callable[[str], None] = print,
+    origin: str | None = None,
 ) -> dict[str, int]:
     """Write the data file of the data set `name` and return its numbers of images.
 
-    `values` is the entry of `params.yaml` that `settings` was built from; lines for the log go to `say`.
+    `values` is the entry of `params.yaml` that `settings` was built from; one derived for a scaled study
+    stands in no file, so `origin` is the entry whose keys errors of the source name. Lines for the log go
+    to `say`. Only the images that are kept are decoded, where the source tells their labels without that.
 
     Raises:
         UserError: a key does not fit the source, the source cannot be had or read, or a part is too large.
     """
+    import numpy as np
+
     where = f"datasets.{name}"
     check_keys(values, where)
     output = Path(output)
@@ -29,9 +38,12 @@ def fetch(
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise UserError(f"{output.parent}: cannot be written ({e.strerror}); make it writable") from e
-    found = SOURCES[settings.source](Request(settings, where, say, output.parent))
+    request = Request(settings, f"datasets.{origin or name}", say, output.parent)
+    found = SOURCES[settings.source](request)
     rows, split = split_parts(found, values, settings, where)
-    labels = found.labels[rows]
+    labels, images = found.labels[rows], found.images
+    if found.decode is not None:
+        images, rows = found.decode(rows), np.arange(len(rows))
     header = {
         "name": name,
         "classes": found.classes,
@@ -40,7 +52,7 @@ def fetch(
         "resident_limit": settings.resident_limit,
         **found.notes,
     }
-    flat = datafile.write(output, found.images, rows, labels, split, header, TRAIN)
+    flat = datafile.write(output, images, rows, labels, split, header, TRAIN)
     constant = [c for c, s in enumerate(flat["std"]) if s == 0]
     if constant:
         output.unlink()

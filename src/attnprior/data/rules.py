@@ -17,6 +17,16 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
     "flowers102": (1020, 1020, 6149),
     "pets": (3680, 0, 3669),
 }
+CLASSES: Mapping[str, int] = {  # of the same sources
+    "sklearn_digits": 10,
+    "cifar10": 10,
+    "cifar100": 100,
+    "svhn": 10,
+    "tiny_imagenet": 200,
+    "stl10": 10,
+    "flowers102": 102,
+    "pets": 37,
+}
 COMMON = ("source", "train", "val", "test", "split_seed")
 OFFICIAL = ("path", "resize", "resident_limit")
 FOLDER = (*OFFICIAL, "channels", "skip_bad")
@@ -37,7 +47,6 @@ ARCHIVES: Mapping[str, tuple[str, ...]] = {
 }
 UNLIKE = ("flowers102", "pets")  # images of unlike sizes
 PACKED = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
-CROPS = ("center", "none")
 
 
 def is_archive(path: str) -> bool:
@@ -181,7 +190,24 @@ def known_numbers(values: Mapping, where: str) -> Numbers | None:
     """Return how many images each part has, None where only reading the source can tell.
 
     Raises:
-        UserError: as `numbers`.
+        UserError: as `numbers`, or `train` is lower than the number of classes.
     """
     own = SIZES.get(values["source"])
-    return None if own is None else numbers(own, values, where)
+    if own is None:
+        return None
+    found = numbers(own, values, where)
+    check_classes(values, CLASSES[values["source"]], where)
+    return found
+
+
+def check_classes(values: Mapping, classes: int, where: str) -> None:
+    """Check that `train` leaves an image of each class.
+
+    Raises:
+        UserError: it does not.
+    """
+    if values["train"] is not None and values["train"] < classes:
+        raise UserError(
+            f"params.yaml: {where}.train is {values['train']}; allowed: at least {classes} (one per class),"
+            " or null for all"
+        )

@@ -45,11 +45,6 @@ def vo_from(draw: Tensor) -> tuple[Tensor, Tensor]:
     return left.T.float(), right.T.float()
 
 
-def mimetic_qk(dim: int, head_dim: int, num_heads: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return Q (H, D, R) and K (H, R, D), float32: rank-R cuts of 0.7 Z + 0.7 I, a fresh Z per head."""
-    return qk_from(uniform((num_heads, dim, dim), generator), head_dim)
-
-
 def mimetic_vo(dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return value and output weights (D, D), float32, with x W_V W_O = x (0.4 Z - 0.4 I)."""
     return vo_from(uniform((dim, dim), generator))

@@ -89,14 +89,17 @@ class Attention(nn.Module):
             return q, k
         return rotate(q, position), rotate(k, position)
 
+    def _blended(self, x: Tensor, position: Tensor | None, alpha: float) -> Tensor:
+        """Return what queries and keys read, (B, N, D), or (1, N, D) where it is the same for every image."""
+        if position is None or alpha == 1 or self.rotary:
+            return x
+        return position if alpha == 0 else torch.lerp(position, x, alpha)
+
     def _queries_keys(self, x: Tensor, position: Tensor | None, alpha: float) -> tuple[Tensor, Tensor]:
         """Return q and k, each (1 or B, H, N, R): one for the batch where no image has its own."""
         if self.q is not None and self.k is not None:
             return self.q[None], self.k.mT[None]
-        if position is not None and alpha != 1 and not self.rotary:
-            # with alpha 0 the map is the same for every image: one copy is enough
-            x = position if alpha == 0 else torch.lerp(position, x, alpha)  # B|1 N D
-        q, k = self._heads(self._linear(x, False), 2)
+        q, k = self._heads(self._linear(self._blended(x, position, alpha), False), 2)
         return self._turned(q, k, position)
 
     def queries_keys(
@@ -121,8 +124,8 @@ class Attention(nn.Module):
             return (self.q if part == "q" else self.k.mT)[None, chosen].expand(b, -1, -1, -1)
         if part == "v" and not self.value:
             return self._heads(x, 1)[0][:, chosen]
-        if part != "v" and position is not None and alpha != 1 and not self.rotary:
-            x = position if alpha == 0 else torch.lerp(position, x, alpha)  # B|1 N D
+        if part != "v":
+            x = self._blended(x, position, alpha)
         fused, names = self.qkv, "qkv"
         if fused is None:
             fused, names = (self.v, "v") if part == "v" else (self.qk, "qk")

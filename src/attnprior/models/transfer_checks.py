@@ -5,6 +5,7 @@ from typing import Any
 
 from attnprior.config import Model, Transfer
 from attnprior.errors import UserError, nearest
+from attnprior.selection import head_numbers, layer_pairs
 
 WHAT = ("map", "q", "k", "v", "qk", "qv", "kv")
 MAPS = ("same_image", "other_image", "mean_images", "mean_queries")
@@ -72,6 +73,25 @@ def validate_transfer(transfer: Transfer, student: Model, teacher: Model, where:
     if transfer.what != "map":
         why = f"{transfer.what!r} needs heads of one width; use what: map or choose models that agree"
         _check_fit(transfer, student, teacher, where, "head_dim", why)
+
+
+def check_freeze(freeze: str, transfer: Transfer, student: Model, where: str) -> None:
+    """Check that a student that freezes queries and keys uses some; to be called after `validate_transfer`.
+
+    Raises:
+        UserError: every map that it has is a teacher's.
+    """
+    if freeze != "spatial" or transfer.method != "copy" or transfer.what not in ("map", "qk"):
+        return
+    assert transfer.layers is not None and transfer.heads is not None
+    layers = layer_pairs(transfer.layers, student.depth, student.depth)
+    heads = head_numbers(transfer.heads, student.num_heads)
+    own_token = student.cls_token and not transfer.class_token
+    if len(layers) == student.depth and len(heads) == student.num_heads and not own_token:
+        raise UserError(
+            f"params.yaml: {where}.freeze: {freeze!r} does not work; all maps are copied, which leaves no"
+            " queries and keys to freeze; use freeze: none"
+        )
 
 
 def _check_fit(transfer: Transfer, student: Model, teacher: Model, where: str, key: str, advice: str) -> None:

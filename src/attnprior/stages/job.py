@@ -6,7 +6,6 @@ writes the outputs and returns the final metrics. Importing this module imports 
 
 import argparse
 import os
-import signal
 import sys
 import time
 import traceback
@@ -23,6 +22,7 @@ from attnprior.files import digest, sealed, sha256, write_json
 from attnprior.source import code_files, code_path
 from attnprior.stages.arguments import Stage, parse_params, parser
 from attnprior.stages.device import import_torch
+from attnprior.train import stopping
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Resumable")
@@ -73,7 +73,7 @@ class Job:
         """Check the threads and hash the inputs, before any heavy import.
 
         Raises:
-            UserError: too few threads for the parameters, or an input cannot be read.
+            UserError: too few threads for the parameters, a wrong time limit, or an input cannot be read.
         """
         threads = self.compute.torch_threads
         if self.args.threads < threads:
@@ -81,6 +81,8 @@ class Job:
                 f"--threads {self.args.threads}: compute.torch_threads is {threads}, and fewer threads change"
                 f" results; grant {threads} or lower compute.torch_threads"
             )
+        if self.stage.checkpoint:
+            stopping.deadline()  # a wrong limit is told before anything is computed
         os.environ.update({name: str(threads) for name in POOLS})
         for name in self.stage.inputs:
             value = getattr(self.args, name.rstrip("?*"))
@@ -203,16 +205,26 @@ class Job:
         self.begin(resume=True)
         self.events.end("failed", {}, [], error)
 
+    def stop(self, why: str) -> None:
+        """Write the `end` event of an attempt that saved its state; the next goes on in the same log."""
+        self.events.end("stopped", {}, [], why)
+
 
 def run_stage(stage: Stage, work: Callable[[Job], dict], argv: list[str] | None) -> int:
     """Run one job and return its exit status: 0, or 1 after a line "error: ..." on stderr.
 
-    A `UserError` prints that line only; any other error prints its traceback first. SIGTERM and SIGINT
-    end the job with status 143 and 130 after its `end` event.
+    A `UserError` prints that line only; any other error prints its traceback first. SIGTERM, SIGUSR1 and
+    SIGINT end the job with status 143, 138 and 130 after its `end` event. A training saves its state
+    first, says in a line where it stopped, and ends with 75, as it does when its time runs out, or 130
+    (`attnprior.train.stopping`).
     """
     args = parser(stage).parse_args(argv)
+    with stopping.signals():
+        return _run(stage, work, args)
+
+
+def _run(stage: Stage, work: Callable[[Job], dict], args: argparse.Namespace) -> int:
     job = None
-    before = signal.signal(signal.SIGTERM, _terminated)
     try:
         job = Job(stage, args)
         job.prepare()
@@ -221,25 +233,22 @@ def run_stage(stage: Stage, work: Callable[[Job], dict], argv: list[str] | None)
         values = work(job)
         job.finish(values)
         return 0
+    except stopping.Stopped as e:
+        assert job is not None
+        print(e, file=sys.stderr)
+        job.stop(str(e))
+        return e.status
     except BaseException as e:
         expected = isinstance(e, UserError)
         if not expected and isinstance(e, Exception):
             traceback.print_exc()
         text = one_line(e) if expected or isinstance(e, SystemExit) else one_line(f"{type(e).__name__}: {e}")
+        text = text.removeprefix(
+            "params.yaml: "
+        )  # the entry may stand in a file of studies/: a stage cannot know
         print(f"error: {text}", file=sys.stderr)
         if job is not None and not isinstance(e, BusyError):
             job.fail(text)
         if isinstance(e, SystemExit):
             raise
         return 130 if isinstance(e, KeyboardInterrupt) else 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-class Terminated(SystemExit):
-    def __str__(self) -> str:
-        return "terminated (SIGTERM)"
-
-
-def _terminated(*_: Any) -> None:
-    raise Terminated(143)

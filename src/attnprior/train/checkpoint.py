@@ -13,6 +13,7 @@ from attnprior.errors import BusyError, UserError, one_line
 from attnprior.files import atomic
 
 SECONDS = 10.0  # between two saves, unless ATTNPRIOR_CHECKPOINT_SECONDS says otherwise (0: each epoch)
+REST = 20.0  # times what the last save took pass before the next, so that at most 5 % of the time is saving
 
 
 class Checkpoint:
@@ -32,6 +33,7 @@ class Checkpoint:
         self.path = self._folder / "state.pt"
         self.job_id, self.attempts = job_id, 1
         self._interval = _interval()
+        self._took = self.slowest_save = 0.0  # seconds
         self._lock: int | None = _locked(self._folder)
         self._saved_at = time.monotonic()
         self.state: dict[str, Any] | None = None
@@ -39,14 +41,20 @@ class Checkpoint:
         if found is not None:
             self.job_id, self.attempts = found["job_id"], found["attempts"] + 1
             self.state = found["state"]
-            self.save(found["epoch"], found["state"])  # the count of attempts outlives the next kill
-            self._say(f"resuming attempt {self.attempts} after epoch {found['epoch']} of {self.path}")
-        self._epoch = found["epoch"] if found is not None else 0
+            self.save(found["epoch"], found["state"], found["step"])  # the count outlives the next kill
+            steps = f" and {found['step']} steps" if found["step"] else ""
+            self._say(f"resuming attempt {self.attempts} after epoch {found['epoch']}{steps} of {self.path}")
+        self._epoch: int = found["epoch"] if found is not None else 0
+        self._step: int = found["step"] if found is not None else 0
 
     @property
     def epoch(self) -> int:
         """Epochs done by earlier attempts."""
         return self._epoch
+
+    def images(self, count: int, batch: int) -> int:
+        """Return how many images earlier attempts trained on: of epochs of `count`, `batch` a step."""
+        return self._epoch * count + min(count, self._step * batch)
 
     def __enter__(self) -> "Checkpoint":
         return self
@@ -54,23 +62,29 @@ class Checkpoint:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def due(self) -> bool:
-        """Return whether the last save is long enough ago."""
-        return time.monotonic() - self._saved_at >= self._interval
+    def due(self, *, within: bool = False) -> bool:
+        """Return whether the last save is long enough ago; not `within` epochs where the end of each is."""
+        if self._interval <= 0:
+            return not within
+        return time.monotonic() - self._saved_at >= max(self._interval, REST * self._took)
 
-    def save(self, epoch: int, state: dict[str, Any]) -> None:
+    def save(self, epoch: int, state: dict[str, Any], step: int = 0) -> None:
         """Replace the saved state atomically; `state` holds tensors, numbers, texts, lists and dicts.
+
+        It is that after `epoch` epochs and `step` optimizer steps of the next.
 
         Raises:
             UserError: it cannot be written; the one saved before is untouched.
         """
         import torch
 
+        begin = time.monotonic()
         content = {
             "key": self._key,
             "job_id": self.job_id,
             "attempts": self.attempts,
             "epoch": epoch,
+            "step": step,
             "state": state,
         }
         with atomic(self.path) as temporary:
@@ -81,6 +95,8 @@ class Checkpoint:
                     f"{self.path}: cannot be written ({one_line(e)[:100]}); free space or make it writable"
                 ) from e
         self._saved_at = time.monotonic()
+        self._took = self._saved_at - begin
+        self.slowest_save = max(self.slowest_save, self._took)
 
     def close(self, *, remove: bool = False) -> None:
         """Release the lock, and with `remove` delete the state: the job is done."""
@@ -109,6 +125,7 @@ class Checkpoint:
             found = torch.load(self.path, map_location="cpu", weights_only=True)
             same = found["key"] == self._key
             complete = isinstance(found["state"], dict) and found["epoch"] >= 0 and found["attempts"] > 0
+            complete = complete and found["step"] >= 0
         except Exception as e:  # whatever a damaged file makes the reader raise: training can start afresh
             self._say(f"checkpoint {self.path} cannot be read ({one_line(e)[:200]}); training starts afresh")
             return None

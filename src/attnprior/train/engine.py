@@ -13,6 +13,7 @@ from attnprior.config import Recipe
 from attnprior.data.augment import Images
 from attnprior.data.loader import batches, steps_per_epoch
 from attnprior.errors import UserError
+from attnprior.train import stopping
 from attnprior.train.checkpoint import Checkpoint
 from attnprior.train.ema import Average
 from attnprior.train.flops import count_flops
@@ -53,67 +54,92 @@ def train(
     A row has epoch (from 1), step (optimizer steps so far), lr (of the last step), the image-weighted
     means of what `objective` returns, and what `evaluate` returns after the epoch. A step takes the
     gradient of `accumulate` batches, averaged over their images. With `ema` it is the running mean of the
-    weights that is evaluated and left in `model`. The state goes to `checkpoint` at the end of an epoch
+    weights that is evaluated and left in `model`. The state goes to `checkpoint` after a step or an epoch
     when it is due, and comes from there if an earlier attempt left one; every draw is a function of
     (seed, epoch, batch), so both give the same bytes.
 
     Raises:
         UserError: the loss or a gradient is not finite; parameters are as before that step.
+        Stopped: a signal or the time limit ends the attempt after a step; its state is saved.
     """
     optimizer = Optimizer(model.named_parameters(), recipe)
     average = Average(model, recipe.ema) if recipe.ema > 0 else None
     rows: list[dict[str, Any]] = []
+    # Of the epoch under way: steps done, sums of the values and their names.
+    begin: int = 0
+    total: Tensor | float = 0.0
+    names: list[str] = []
     if checkpoint.state is not None:
         model.load_state_dict(checkpoint.state["model"])
         optimizer.load_state_dict(checkpoint.state["optimizer"])
         if average is not None:
             average.load_state_dict(checkpoint.state["ema"])
         rows = checkpoint.state["rows"]
+        begin, total, names = (checkpoint.state[k] for k in ("step", "total", "names"))
         checkpoint.state = None
     guard = Guard(model, optimizer, objective, checkpoint)
     per_epoch = steps_per_epoch(len(images), recipe.batch_size * recipe.accumulate)
-    lr = 0.0
-    for epoch in range(len(rows), recipe.epochs):
-        model.train()
-        total: Tensor | float = 0.0
-        parts = batches(len(images), recipe.batch_size, seed, epoch, labels.device)
-        for step in range(per_epoch):
-            first = step * recipe.accumulate
-            group = parts[first : first + recipe.accumulate]
-            lr = rate(recipe, epoch, step, per_epoch)
-            for number, index in enumerate(group, first):
-                batch = Batch(images.batch(index, seed, epoch, number), labels[index], epoch, number)
-                values = objective(batch)
-                share = len(index) / sum(len(i) for i in group)
-                (values["loss"] if len(group) == 1 else values["loss"] * share).backward()
-                total = total + torch.stack([v.detach() for v in values.values()]) * len(index)
-            norm = optimizer.gradient_norm()
-            skip = guard.look(
-                batch, values["loss"], norm, epoch * per_epoch + step, lr, step == per_epoch - 1
-            )
-            if recipe.grad_clip > 0:
-                optimizer.scale_gradients(torch.clamp(recipe.grad_clip / (norm + 1e-6), max=1.0))
-            optimizer.step(lr, skip)
-            optimizer.zero_grad()
-            if average is not None:
-                average.update()
-        means = (total / len(images)).tolist()  # type: ignore[union-attr]
-        row = {
-            "epoch": epoch + 1,
-            "step": (epoch + 1) * per_epoch,
-            "lr": lr,
-            **dict(zip(values, means, strict=True)),
-        }
-        if evaluate is not None:
-            model.eval()
-            with average.applied() if average is not None else nullcontext():
-                row |= evaluate()
-        rows.append(row)
-        if on_row is not None:
-            on_row(row)
-        if checkpoint.due():
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rows": rows}
-            checkpoint.save(epoch + 1, state if average is None else {**state, "ema": average.state_dict()})
+
+    def save(epoch: int, step: int) -> None:
+        state: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        state |= {"rows": rows, "step": step, "total": total, "names": names}
+        checkpoint.save(epoch, state if average is None else {**state, "ema": average.state_dict()}, step)
+
+    with stopping.watching(lambda: checkpoint.slowest_save) as watch:
+        for epoch in range(len(rows), recipe.epochs):
+            model.train()
+            parts = batches(len(images), recipe.batch_size, seed, epoch, labels.device)
+            for step in range(begin, per_epoch):
+                first = step * recipe.accumulate
+                group = parts[first : first + recipe.accumulate]
+                lr = rate(recipe, epoch, step, per_epoch)
+                for number, index in enumerate(group, first):
+                    batch = Batch(images.batch(index, seed, epoch, number), labels[index], epoch, number)
+                    values = objective(batch)
+                    share = len(index) / sum(len(i) for i in group)
+                    (values["loss"] if len(group) == 1 else values["loss"] * share).backward()
+                    total = total + torch.stack([v.detach() for v in values.values()]) * len(index)
+                norm = optimizer.gradient_norm()
+                look = (batch, values["loss"], norm, epoch * per_epoch + step, lr)
+                last = step == per_epoch - 1
+                skip = guard.look(*look, last)
+                if recipe.grad_clip > 0:
+                    optimizer.scale_gradients(torch.clamp(recipe.grad_clip / (norm + 1e-6), max=1.0))
+                optimizer.step(lr, skip)
+                optimizer.zero_grad()
+                if average is not None:
+                    average.update()
+                names = list(values)
+                reason = watch.wanted()
+                if reason is not None or (not last and checkpoint.due(within=True)):
+                    guard.look(*look, True)
+                    save(epoch, step + 1)
+                if reason is not None:
+                    raise stopping.Stopped(reason, epoch + 1, step + 1)
+            means = (total / len(images)).tolist()  # type: ignore[union-attr]
+            row = {
+                "epoch": epoch + 1,
+                "step": (epoch + 1) * per_epoch,
+                "lr": rate(recipe, epoch, per_epoch - 1, per_epoch),
+                **dict(zip(names, means, strict=True)),
+            }
+            if evaluate is not None:
+                model.eval()
+                try:
+                    with average.applied() if average is not None else nullcontext():
+                        row |= evaluate()
+                except stopping.Asked as e:
+                    save(epoch, per_epoch)  # it is evaluated by the next attempt
+                    raise stopping.Stopped(str(e), epoch + 1, per_epoch) from None
+            rows.append(row)
+            begin, total, names = 0, 0.0, []
+            if on_row is not None:
+                on_row(row)
+            reason = watch.wanted()
+            if reason is not None or checkpoint.due():
+                save(epoch + 1, 0)
+            if reason is not None:
+                raise stopping.Stopped(reason, epoch + 1, per_epoch)
     if average is not None:
         average.apply()
     model.eval()

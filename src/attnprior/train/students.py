@@ -19,7 +19,7 @@ from attnprior.init.mimetic import apply_mimetic, write_vo
 from attnprior.models import convmixer
 from attnprior.models.freeze import freeze_spatial
 from attnprior.models.mae import load_pretrained, load_teacher_encoder
-from attnprior.models.transfer_checks import check_options, validate_transfer
+from attnprior.models.transfer_checks import check_freeze, check_options, validate_transfer
 from attnprior.models.vit import ViT, build_vit
 from attnprior.randomness import generator
 from attnprior.train.checkpoint import Checkpoint
@@ -63,6 +63,7 @@ def build_network(
     assert teacher is not None and isinstance(model, Model)
     tensors, header = load_tensors(teacher)
     validate_transfer(settings.transfer, model, build(Model, header["model"], f"{teacher}: model"), where)
+    check_freeze(settings.freeze, settings.transfer, model, where)
     return Network(student, settings.transfer, load_teacher_encoder(tensors, header))
 
 

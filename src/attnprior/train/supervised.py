@@ -14,6 +14,7 @@ from attnprior.models.copying import Copied
 from attnprior.models.vit import ViT, drop_path_masks
 from attnprior.randomness import generator
 from attnprior.selection import weight_at
+from attnprior.train import stopping
 from attnprior.train.engine import Batch
 from attnprior.transfer import (
     chosen,
@@ -65,8 +66,11 @@ class Network:
 
     def predict(self, images: Images) -> Tensor:
         """Return the logits (M, classes) of images (M, C, H, W), in batches of nearly equal size."""
-        parts = -(-len(images) // BATCH)
-        return torch.cat([self.logits(part) for part in images.tensor_split(parts)])
+        found = []
+        for part in images.tensor_split(-(-len(images) // BATCH)):
+            found.append(self.logits(part))
+            stopping.check()  # a training that evaluates may be asked to stop
+        return torch.cat(found)
 
 
 def derangement(count: int, rng: torch.Generator) -> Tensor:

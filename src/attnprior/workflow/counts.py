@@ -1,6 +1,6 @@
 """Numbers of images and labels, checked before any job runs where a source's size is known."""
 
-from attnprior.data.rules import check_keys, known_numbers
+from attnprior.data.rules import check_classes, check_keys, known_numbers
 from attnprior.errors import UserError
 from attnprior.workflow import graph
 from attnprior.workflow.studyfiles import file_behind, of_file
@@ -40,6 +40,8 @@ def training_images(params: dict, dataset: str) -> int | None:
 
 def _check(params: dict, where: str, values: dict, model: str, dataset: str, count: int | None) -> None:
     classes, labels = params["models"][model]["num_classes"], values["labels"]
+    with of_file(file_behind(params, f"datasets.{dataset}")):  # what the model says of a folder's classes
+        check_classes(params["datasets"][dataset], classes, f"datasets.{dataset}")
     if labels < classes or (count is not None and labels > count):
         most = "" if count is None else f" to {count} (training images of {dataset})"
         path = file_behind(params, where)

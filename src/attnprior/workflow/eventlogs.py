@@ -45,7 +45,8 @@ class LoggedJob:
     def status(self, active: bool) -> str:
         """Return MLflow's status; `active` says that jobs may be running."""
         if self.end is not None:
-            return "FINISHED" if self.end.get("status") == "finished" else "FAILED"
+            # What was stopped with its state saved may go on, as what was killed; MLflow has no word for it.
+            return {"finished": "FINISHED", "stopped": "KILLED"}.get(str(self.end.get("status")), "FAILED")
         return "RUNNING" if active and not self.replaced else "KILLED"
 
     def fingerprint(self, lines: int) -> str:
@@ -153,7 +154,7 @@ class Tail:
 
 
 def last_error(path: Path | str) -> str | None:
-    """Return the one-line error of a log's newest attempt if that failed."""
+    """Return the one-line error of a log's newest attempt if that failed or was stopped."""
     events = Tail(path).read()
     return events[-1].get("error") if events and events[-1]["event"] == "end" else None
 

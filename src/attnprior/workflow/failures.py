@@ -19,7 +19,7 @@ def explain(progress: Progress, log: Path, returncode: int) -> None:
     silent = [j for j in progress.waiting() if j.outputs[0] in blamed]
     for job in silent:
         print(f"error: {job.key}: {KILLED} (log: {job.logs['text']})", file=sys.stderr)
-    if not progress.snapshot.failed and not silent:
+    if not (progress.snapshot.failed or progress.snapshot.stopped or silent):
         print(f"error: snakemake {_own_failure(log, returncode)}", file=sys.stderr)
     for folder in full_disks(unfinished):
         print(f"error: {folder}: the disk is full; free space, then `attnprior run` goes on", file=sys.stderr)

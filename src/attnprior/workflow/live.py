@@ -105,7 +105,7 @@ class Live:
 
 
 def error_line(job: Job, error: str) -> str:
-    """Return the line that names a failed job, why it failed, and its log."""
+    """Return the line that names a failed or stopped job, why it is, and its log."""
     return f"error: {job.key}: {error} (log: {job.logs['text']})"
 
 
@@ -118,6 +118,8 @@ def draw(now_is: Snapshot, now: float, console: "Console", instead: str | None =
     counts = f"{now_is.done} of {now_is.total} jobs done, {now_is.running} running, {now_is.waiting} waiting"
     head = Text(counts, style="bold")
     head.append(f", {now_is.failed} failed", style="bold red" if now_is.failed else "bold")
+    if now_is.stopped:
+        head.append(f", {now_is.stopped} stopped", style="bold")
     times = f"{_short(now - now_is.begun)} elapsed"
     if instead is not None:
         times += instead

@@ -38,7 +38,7 @@ def parent_name(invocation: str, begun: str) -> str:
 
 def tags_of(job: LoggedJob, studies: dict[str, list[str]]) -> dict[str, str]:
     """Return the tags of a job; `studies` names those that use each job, by its record."""
-    now = job.latest_start
+    now, end = job.latest_start, job.end or {}
     wildcards = now.get("wildcards") or {}
     tags: dict[str, Any] = {
         "stage": now["rule"],
@@ -49,7 +49,7 @@ def tags_of(job: LoggedJob, studies: dict[str, list[str]]) -> dict[str, str]:
         "mlflow.source.git.commit": now.get("commit"),
         "attnprior.params_digest": now.get("params_digest"),
         "attnprior.device": now.get("device"),
-        "attnprior.error": (job.end or {}).get("error"),
+        "attnprior.error": end.get("error") if end.get("status") == "failed" else None,
     }
     if "seed" in wildcards:
         tags["seed"] = f"{wildcards['seed']:03}"

@@ -13,7 +13,7 @@ from attnprior.models.checks import (
     validate_student,
     validate_teacher,
 )
-from attnprior.models.transfer_checks import check_options, validate_transfer
+from attnprior.models.transfer_checks import check_freeze, check_options, validate_transfer
 from attnprior.recipe_keys import check_pretraining, check_recipe
 from attnprior.workflow import scaled, studyfiles
 from attnprior.workflow.counts import check_counts
@@ -228,6 +228,7 @@ def _check_student(params, name):
             _model(params, params["teachers"][transfer["teacher"]]["model"]),
             where,
         )
+        check_freeze(student.freeze, student.transfer, _model(params, values["model"]), where)
 
 
 def _check_study(params, name):

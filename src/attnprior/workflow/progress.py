@@ -15,7 +15,7 @@ from statistics import fmean
 from attnprior.workflow.engines import Job
 from attnprior.workflow.eventlogs import Tail
 
-WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
+WAITING, RUNNING, DONE, FAILED, STOPPED = "waiting", "running", "done", "failed", "stopped"
 KILLED = "killed from outside before it could say why (memory?); `attnprior run` resumes it"
 SLICE = 300  # waiting jobs that one update looks at; running ones are looked at every time
 
@@ -52,6 +52,8 @@ class Watched:
                 self.first = (self.step, self.at)
         elif event.get("status") == "failed":
             self.state, self.error = FAILED, event.get("error") or "failed"
+        elif event.get("status") == "stopped":  # its state is saved, the next attempt goes on
+            self.state, self.error = STOPPED, event.get("error") or "stopped"
 
     def rate(self) -> float | None:
         """Return epochs (or steps) per second, None before two rows are there."""
@@ -88,6 +90,7 @@ class Snapshot:
     running: int = 0
     waiting: int = 0
     failed: int = 0
+    stopped: int = 0
     begun: float = 0.0
     ends_at: float | None = None
     rows: tuple[Row, ...] = ()
@@ -113,7 +116,7 @@ class Progress:
         self.snapshot = Snapshot(len(self._jobs), waiting=len(self._jobs), begun=self._begun)
 
     def update(self, *, last: bool = False) -> tuple[list[Job], list[tuple[Job, str]]]:
-        """Look at the files; return the jobs that finished, and those that failed with why, since before.
+        """Look at the files; return the jobs that finished, and those that failed (or were stopped) with why.
 
         Of many waiting jobs a call looks at some only, in turns. The `last` call, when nothing runs any
         more, looks at all and gives up those that were killed without a word.
@@ -131,7 +134,7 @@ class Progress:
                 finished.append(watched.job)
             elif last and watched.state == RUNNING:
                 watched.state, watched.error = FAILED, KILLED
-            if watched.error is not None and (before, error) != (FAILED, watched.error):
+            if watched.error is not None and (before, error) != (watched.state, watched.error):
                 failed.append((watched.job, watched.error))
         self.snapshot = self._snapshot()
         return finished, failed
@@ -172,7 +175,7 @@ class Progress:
         return fmean(taken) if taken else None
 
     def _snapshot(self) -> Snapshot:
-        counts = dict.fromkeys((WAITING, RUNNING, DONE, FAILED), 0)
+        counts = dict.fromkeys((WAITING, RUNNING, DONE, FAILED, STOPPED), 0)
         for watched in self._jobs:
             counts[watched.state] += 1
         running = [w for w in self._jobs if w.state == RUNNING]
@@ -195,6 +198,7 @@ class Progress:
             counts[RUNNING],
             counts[WAITING],
             counts[FAILED],
+            counts[STOPPED],
             self._begun,
             self._ends_at(running, ends),
             rows,

@@ -6,8 +6,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-AGAIN = 5.0  # seconds for a job to write its last event
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+AGAIN = 5.0  # seconds until what has begun since, or has not heard, is told again
 GRACE = 2.0  # seconds for what the terminal has told to stop (Ctrl-C, closing it)
 
 
@@ -18,29 +18,34 @@ class Stopper:
         self._interrupted = interrupted
         self.child: subprocess.Popen | None = None
         self.number = 0  # the first signal that came
+        self._at_once = False  # a second one came
         self._at = 0.0  # when to stop what still runs
 
     def handle(self, number: int, _frame: object) -> None:
         self._interrupted()
-        if not self.number:
-            self.number = number
-            self._at = time.monotonic() + (0.0 if number == signal.SIGTERM else GRACE)
+        if self.number:
+            self._at_once, self._at = True, time.monotonic()
+            return
+        self.number = number
+        self._at = time.monotonic() + (GRACE if number in (signal.SIGINT, signal.SIGHUP) else 0.0)
 
     def enforce(self) -> None:
         """Stop Snakemake and its jobs if a signal came; to be called again until Snakemake has ended.
 
         On SIGTERM alone Snakemake would wait for the running jobs, perhaps hours. The terminal sends
-        SIGINT and SIGHUP to all of us, so those are given the time to end by themselves.
+        SIGINT and SIGHUP to all of us, so those are given the time to end by themselves. Trainings are
+        asked first, and save their state; after a second signal they are not.
         """
         if self.number and time.monotonic() >= self._at:
             self._at = time.monotonic() + AGAIN
             assert self.child is not None
-            terminate(self.child.pid)
+            terminate(self.child.pid, signal.SIGTERM if self._at_once else signal.SIGUSR1)
 
 
-def terminate(pid: int) -> None:
-    """Send SIGTERM to Snakemake, so that it starts nothing more, and to the stages below it.
+def terminate(pid: int, number: int) -> None:
+    """Send SIGTERM to Snakemake, so that it starts nothing more, and `number` to the stages below it.
 
+    SIGUSR1 asks a training to save its state, however often it comes; any other stage it ends.
     Without any below it waits for a cluster or has not begun: SIGINT makes it cancel its jobs.
     """
     import psutil
@@ -51,7 +56,7 @@ def terminate(pid: int) -> None:
         snakemake.send_signal(signal.SIGTERM if jobs else signal.SIGINT)
         for job in jobs:
             with contextlib.suppress(psutil.Error):
-                job.terminate()
+                job.send_signal(number)
 
 
 def _is_stage(process) -> bool:

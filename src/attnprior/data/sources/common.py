@@ -53,7 +53,9 @@ OFFICIAL: dict[str, Archive] = dict(
 
 @dataclass(frozen=True)
 class Request:
-    """What a source is asked for: settings, their dotted key, and where to write lines and scratch files."""
+    """What a source is asked for: settings, the dotted key of the entry that names its files and their size,
+    and where to write lines and scratch files.
+    """
 
     settings: Dataset
     where: str
@@ -63,13 +65,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Found:
-    """What a source gives: images (N, C, H, W) uint8, labels (N,), own part (N,) 0, 1 or 2, class names."""
+    """What a source gives: images (N, C, H, W) uint8, labels (N,), own part (N,) 0, 1 or 2, class names.
+
+    Instead of images it may give `decode`, which returns those of some rows (n,), in their order.
+    """
 
     images: Any
     labels: Any
     part: Any
     classes: list[str]
     notes: dict[str, Any] = field(default_factory=dict)  # for the header of the data file
+    decode: Callable[[Any], Any] | None = None
 
 
 def official(request: Request, *names: str) -> list[Path]:
@@ -166,6 +172,17 @@ def decode_files(
     if images is None:
         raise UserError(f"{key}: none of {len(names)} files is a readable image")
     return images, good, told
+
+
+def files_decoder(
+    request: Request, tree: Tree, names: list[str], channels: int, key: str
+) -> Callable[[Any], Any]:
+    """Return what decodes those of the files `names` whose rows it is given; none of them may be bad."""
+
+    def some(rows):
+        return decode_files(request, tree, [names[i] for i in rows], channels, skip_bad=False, key=key)[0]
+
+    return some
 
 
 def _size(image) -> str:

@@ -1,6 +1,6 @@
 """Oxford 102 Flowers (Nilsback and Zisserman, 2008): a tgz of JPEGs and two MATLAB files."""
 
-from attnprior.data.sources.common import Found, Request, decode_files, official
+from attnprior.data.sources.common import Found, Request, files_decoder, official
 from attnprior.data.tree import Tree
 
 SETS = ("trnid", "valid", "tstid")
@@ -20,7 +20,7 @@ def flowers102(request: Request) -> Found:
     numbers = [np.sort(sets[key].ravel().astype(np.int64)) for key in SETS]
     tree = Tree(archive, f"{request.where}.path")
     files = [f"jpg/image_{i:05d}.jpg" for i in np.concatenate(numbers)]
-    images, _, _ = decode_files(request, tree, files, 3, skip_bad=False, key=f"{request.where}.path")
+    some = files_decoder(request, tree, files, 3, f"{request.where}.path")
     part = np.repeat([0, 1, 2], [len(n) for n in numbers])
     classes = [str(i + 1) for i in range(int(labels.max()) + 1)]
-    return Found(images, labels[np.concatenate(numbers) - 1], part, classes)
+    return Found(None, labels[np.concatenate(numbers) - 1], part, classes, decode=some)

@@ -1,8 +1,11 @@
-"""A tree with one folder per class, plain or in a tar or zip; train/, val/ and test/ above them count."""
+"""A tree with one folder per class, plain or in a tar or zip; train/, val/ and test/ above them count.
+
+So do Train/ and TEST/, unless Train/ may be a class: among folders of which none else is a part.
+"""
 
 from collections import defaultdict
 
-from attnprior.data.sources.common import Found, Request, decode_files
+from attnprior.data.sources.common import Found, Request, decode_files, files_decoder
 from attnprior.data.tree import Tree
 from attnprior.errors import UserError
 
@@ -39,6 +42,10 @@ def folder(request: Request) -> Found:
     part = np.array([members[n][0] for n in names], dtype=np.int64)
     labels = np.array([index[members[n][1]] for n in names], dtype=np.int64)
     _check_classes(labels, part, classes, where)
+    notes = {"skipped": 0}
+    if not settings.skip_bad:  # or else what is kept depends on what can be read
+        some = files_decoder(request, tree, names, settings.channels, where)
+        return Found(None, labels, part, classes, notes, some)
     images, good, bad = decode_files(request, tree, names, settings.channels, settings.skip_bad, where)
     for line in bad:
         request.say(f"skipped {line}")
@@ -46,7 +53,7 @@ def folder(request: Request) -> Found:
         labels, part = labels[good], part[good]
         _check_classes(labels, part, classes, where)
         images = _packed(images, good)
-    return Found(images, labels, part, classes, {"skipped": len(bad)})
+    return Found(images, labels, part, classes, {**notes, "skipped": len(bad)})
 
 
 def _packed(images, good):
@@ -64,15 +71,16 @@ def _members(names: list[str]) -> tuple[dict[str, tuple[int, str]], list[str]]:
     split = {n: n.split("/") for n in names}
     depth = _wrapping(list(split.values()))
     tops = {parts[depth] for parts in split.values() if len(parts) > depth + 1}
-    in_parts = bool(tops & {"train"})
+    parted = {t.lower() for t in tops} & set(PARTS)
+    in_parts = "train" in tops or ("train" in parted and (len(parted) > 1 or len(tops) == 1))
     members, unused = {}, []
     for name, parts in split.items():
         rest, value = parts[depth:], 0
         if in_parts:
-            if rest[0] not in PARTS:
+            if rest[0].lower() not in PARTS:
                 unused.append(name)
                 continue
-            value, rest = PARTS[rest[0]], rest[1:]
+            value, rest = PARTS[rest[0].lower()], rest[1:]
         if len(rest) < 2:
             unused.append(name)
         else:
@@ -85,7 +93,7 @@ def _wrapping(paths: list[list[str]]) -> int:
     depth = 0
     while paths and all(len(p) > depth + 2 for p in paths):
         here = {p[depth] for p in paths}
-        if len(here) > 1 or here & set(PARTS):
+        if len(here) > 1 or {h.lower() for h in here} & set(PARTS):
             break
         depth += 1
     return depth

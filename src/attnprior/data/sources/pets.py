@@ -1,6 +1,6 @@
 """Oxford-IIIT Pets (Parkhi et al., 2012): a tar.gz of images and one of annotations."""
 
-from attnprior.data.sources.common import Found, Request, decode_files, official
+from attnprior.data.sources.common import Found, Request, files_decoder, official
 from attnprior.data.tree import Tree
 from attnprior.errors import UserError
 
@@ -26,6 +26,7 @@ def pets(request: Request) -> Found:
             part.append(value)
     if sorted(names) != list(range(len(names))):
         raise UserError(f"{where}: the annotations leave out classes; get annotations.tar.gz again")
-    images, _, _ = decode_files(request, Tree(archive, where), files, 3, skip_bad=False, key=where)
+    some = files_decoder(request, Tree(archive, where), files, 3, where)
     classes = [names[i] for i in sorted(names)]
-    return Found(images, np.array(labels, dtype=np.int64), np.array(part, dtype=np.int64), classes)
+    numbers = np.array(labels, dtype=np.int64)
+    return Found(None, numbers, np.array(part, dtype=np.int64), classes, decode=some)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from attnprior.data.sources.common import Found, Request, decode_files, official
+from attnprior.data.sources.common import Found, Request, files_decoder, official
 from attnprior.data.tree import Tree
 
 FOLDER = "tiny-imagenet-200"
@@ -33,7 +33,7 @@ def tiny_imagenet(request: Request) -> Found:
     train = [n for n in tree.names() if n.startswith(f"{FOLDER}/train/") and n.upper().endswith(".JPEG")]
     labels = [label[n.split("/")[2]] for n in train]
     files = [*train, *sorted(held_out)]
-    images, _, _ = decode_files(request, tree, files, 3, skip_bad=False, key=f"{request.where}.path")
+    some = files_decoder(request, tree, files, 3, f"{request.where}.path")
     labels += [held_out[n] for n in sorted(held_out)]
     part = np.repeat([0, 2], [len(train), len(held_out)])
-    return Found(images, np.array(labels, dtype=np.int64), part, names)
+    return Found(None, np.array(labels, dtype=np.int64), part, names, decode=some)
