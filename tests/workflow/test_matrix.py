@@ -40,6 +40,7 @@ def ask(project: Project, *args: str) -> list[dict]:
         timeout=3000,
         PYTHONPATH=path,
         OMP_NUM_THREADS="1",
+        ATTNPRIOR_COMMIT="unknown",  # no job runs that would note it, so git need not be asked each time
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
