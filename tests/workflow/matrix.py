@@ -2,8 +2,9 @@
 
     python -m tests.workflow.matrix [--keys N] [--modules N] [--also KEY …] [--part I N]
 
-In a finished project: changes one leaf key of `params.yaml` or one module at a time, asks all three in
-this one process, and puts everything back. Prints one JSON line for each change.
+In a finished project: changes one leaf key of `params.yaml` or one module at a time (many at once where no
+job gets them, see together.py), asks all three in this one process, and puts everything back. Prints one JSON
+line for each change.
 """
 
 import argparse
@@ -14,13 +15,13 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnprior.workflow import check, params, sync
 from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.state import Hashes
-from tests.workflow import mutations, probe
+from tests.workflow import mutations, probe, together
 
 GENERATED = ("params.yaml", sync.ARMS, sync.DVC)
 KNOWN: dict[tuple[str, ...], tuple[dict[str, list[str]], dict[str, list[str]]]] = {}
@@ -42,6 +43,11 @@ class Verdict:
     stages: dict[str, str] = field(default_factory=dict)  # the stage of each job
     command: set[str] = field(default_factory=set)  # DVC: stages of which only the command differs
     tabled: set[str] = field(default_factory=set)  # inputs of the jobs that make tables, figures and pages
+
+    @property
+    def nothing(self) -> bool:
+        """Whether all three leave everything as it is."""
+        return not (self.written | self.planned | self.stale | self.run | self.changed | self.downstream)
 
 
 def judge(stages: Stages, hashes: Hashes) -> Verdict:
@@ -144,13 +150,37 @@ def changes(keys: int | None, modules: int | None, seed: int, also: list[str]) -
 def changed_files(kind: str, name: str, settings: dict, schema: dict) -> dict[str, str] | None:
     """Return {path: new text} of a change, or None if the key can take no other value."""
     if kind == "module":
-        return {name: Path(name).read_text() + "\n# changed\n"}
+        return commented([name])
     if kind == "text":
         return {"params.yaml": mutations.TEXTS[name](Path("params.yaml").read_text())}
     values = (
         mutations.DROPS[name](settings) if kind == "dropped" else mutations.mutated(settings, schema, name)
     )
     return values and mutations.texts(values)
+
+
+def commented(modules: list[str]) -> dict[str, str]:
+    """Return {path: new text} of modules that get a comment."""
+    return {m: Path(m).read_text() + "\n# changed\n" for m in modules}
+
+
+def judge_idle(idle: list[tuple[str, str]], settings: dict, schema: dict, judged) -> list[tuple[str, str]]:
+    """Print the verdict on changes that no job may see, and return those that have to be judged alone."""
+    alone = []
+    keys = [name for kind, name in idle if kind == "key"]
+    modules = [name for kind, name in idle if kind == "module"]
+    groups = [
+        ("key", names, v and mutations.texts(v)) for names, v in together.settings(settings, schema, keys)
+    ]
+    groups += [("module", modules, commented(modules))] if modules else []
+    for kind, names, files in groups:
+        verdict = judged(files) if files else None
+        if verdict and verdict.nothing:
+            for name in names:
+                say(kind, name, verdict, group=names[0])
+        else:
+            alone += [(kind, name) for name in names]
+    return alone
 
 
 def main() -> None:
@@ -165,31 +195,37 @@ def main() -> None:
     settings, schema = mutations.read(), params.read_yaml(params.SCHEMA)
     hashes = Hashes()
     first, step = args.part
-    with Stages() as stages:
-        say("nothing", "before", judge(stages, hashes))
-        gc.freeze()  # both engines leave cycles of large objects; looking for them takes a third of the time
-        gc.disable()
-        for n, (kind, name) in enumerate(changes(args.keys, args.modules, args.seed, args.also)[first::step]):
-            if n % 20 == 19:
-                gc.collect()
-            files = changed_files(kind, name, settings, schema)
-            if files is None:
-                say("fixed", name, None)
-                continue
+    with probe.quicker_dvc(), Stages() as stages:
+
+        def judged(files: dict[str, str]) -> Verdict:
             with put_back(*files, *GENERATED):
                 for path, text in files.items():
                     Path(path).write_text(text)
-                say(kind, name, judge(stages, hashes))
+                return judge(stages, hashes)
+
+        with kept_environment(), snakemake_graph() as graph:
+            used = together.used(graph)
+        say("nothing", "before", judge(stages, hashes))
+        gc.freeze()  # both engines leave cycles of large objects; looking for them takes a third of the time
+        gc.disable()
+        every = changes(args.keys, args.modules, args.seed, args.also)[first::step]
+        idle = [c for c in every if together.is_idle(*c, used)]
+        alone = [c for c in every if c not in idle] + judge_idle(idle, settings, schema, judged)
+        for n, (kind, name) in enumerate(alone):
+            if n % 20 == 19:
+                gc.collect()
+            files = changed_files(kind, name, settings, schema)
+            say(kind, name, judged(files)) if files else say("fixed", name, None)
         for folder in ("src", "data", "teachers", "fits", "runs", "results"):
             for path in Path(folder).rglob("*"):
                 path.touch()
         say("text", "every file touched", judge(stages, hashes))
 
 
-def say(kind: str, name: str, verdict: Verdict | None) -> None:
+def say(kind: str, name: str, verdict: Verdict | None, **more: str) -> None:
     """Print a line."""
-    found = {k: sorted(v) if isinstance(v, set) else v for k, v in asdict(verdict).items()} if verdict else {}
-    print(json.dumps({"kind": kind, "name": name, **found}), flush=True)
+    found = {k: sorted(v) if isinstance(v, set) else v for k, v in vars(verdict).items()} if verdict else {}
+    print(json.dumps({"kind": kind, "name": name, **more, **found}), flush=True)
 
 
 if __name__ == "__main__":

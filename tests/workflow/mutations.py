@@ -12,13 +12,14 @@ from attnprior import published
 from attnprior.errors import UserError
 from attnprior.workflow import params as checks
 from attnprior.workflow import studyfiles
+from attnprior.workflow.schema import check_schema
 
 REGISTRY = {"model": "models", "recipe": "recipes", "teacher": "teachers", "fit": "fits"}
 
 
 def text(params: dict) -> str:
     """Return settings as the text of a file."""
-    return yaml.safe_dump(params, sort_keys=False)
+    return yaml.dump(params, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False)
 
 
 def read(root=".") -> dict:
@@ -80,12 +81,9 @@ def leaves(node: Any, key: str = "") -> Iterator[str]:
 
 
 def put(params: dict, key: str, value: Any) -> dict:
-    """Return a copy of `params` with another value at a dotted key."""
-    changed = copy.deepcopy(params)
-    *parents, last = key.split(".")
-    node = checks.subtree(changed, ".".join(parents)) if parents else changed
-    node[last] = copy.deepcopy(value)
-    return changed
+    """Return a copy of `params` with another value at a dotted key; it shares what stays."""
+    first, _, rest = key.partition(".")
+    return {**params, first: put(params[first], rest, value) if rest else copy.deepcopy(value)}
 
 
 def mutated(params: dict, schema: dict, key: str) -> dict | None:
@@ -98,14 +96,23 @@ def mutated(params: dict, schema: dict, key: str) -> dict | None:
         changed = params
         for changed_key, value in changes.items():
             changed = put(changed, changed_key, value)
-        if checks.subtree(changed, key) != checks.subtree(params, key) and _valid(changed, schema):
+        if checks.subtree(changed, key) != checks.subtree(params, key) and _valid(changed, params, schema):
             return changed
     return None
 
 
-def _valid(params: dict, schema: dict) -> bool:
+def _valid(changed: dict, params: dict, schema: dict) -> bool:
+    """Return whether changed settings are valid, if `params` are; the schema judges what is not shared."""
+    own = {
+        section: {n: v for n, v in values.items() if v is not params[section].get(n)}
+        if section in studyfiles.REGISTRIES
+        else values
+        for section, values in changed.items()
+        if section != studyfiles.FILES
+    }
     try:
-        checks.validate(params, schema)
+        check_schema(own, schema, changed)
+        checks.validate(changed, {})
     except UserError:
         return False
     return True
@@ -205,13 +212,31 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
                 yield {key: other, **moved, **{f"students.{s}.model": other for s in students}}
         case "students", "freeze":
             yield {key: "spatial", f"{parent}.transfer": {"method": "none"}}
+        case "recipes", "min_lr" | "warmup_lr":
+            yield {key: own["lr"] / 2}
+        case "recipes", "warmup_epochs":
+            yield {key: 1, f"{parent}.warmup_lr": 0.0}
+        case "recipes", _ if parent.endswith(".augment"):
+            students = [s for s, v in params["students"].items() if v["recipe"] == name and v["overrides"]]
+            augment = {parent: _augmented(own["augment"], last)}
+            yield augment
+            yield augment | {f"students.{s}.overrides": {} for s in students}
+        case "studies", "datasets":
+            yield {
+                key: [*own[last], "spare"],
+                "datasets.spare": {**params["datasets"][own[last][0]], "split_seed": 7},
+            }
         case "models", "kind":
             yield {parent: params["models"]["model_i" if own[last] == "convmixer" else "convmixer"]}
         case "models", "attention":
             free = {"pos_embed": "none", "pos_at": "none", "alpha": 1.0, "cls_token": False, "pool": "mean"}
             yield {parent: {**own, last: "free", **free}}
         case "models", "cls_token":
-            yield {key: not own[last], f"{parent}.pool": "mean"}
+            students = [s for s, v in params["students"].items() if v["model"] == name]
+            moved = put(params, key, not own[last])
+            yield {key: not own[last], f"{parent}.pool": "mean"} | {
+                f"students.{s}.transfer": _moved(moved, s, name) for s in students
+            }
         case "models", "kernel_size":
             yield {key: own[last] + 2}
         case "models", "logit_scale":
@@ -227,10 +252,29 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
                 yield {key: "input", f"{parent}.alpha": 1.0, **moved}
 
 
+def _augmented(augment: dict, key: str) -> dict:
+    """Return augmentations in which `key`, so far without effect or a padded crop, is another one."""
+    window = {"scale": [0.5, 1.0], "ratio": [0.75, 1.25]}
+    other: dict[str, dict] = {
+        "crop": {"crop": "resized", "interpolation": "bilinear", **window},
+        "randaugment": {
+            "randaugment": {"style": "torchvision", "ops": 2, "magnitude": 14, "before_crop": True}
+        },
+        "color_jitter": {
+            "color_jitter": dict.fromkeys(("brightness", "contrast", "saturation", "hue"), 0.25)
+        },
+        "erasing": {"erasing": {"probability": 0.25, "value": "zero", **window}},
+        "mixup": {"mixup": 0.5, "mix_probability": 1.0},
+        "cutmix": {"cutmix": 0.5, "mix_probability": 1.0},
+    }
+    kept = {k: v for k, v in augment.items() if k != "padding" or key != "crop"}
+    return kept | other.get(key, {})
+
+
 def _moved(params: dict, student: str, model: str) -> dict:
     """Return a student's transfer for another model: with the key of the class token if that has one."""
     transfer = {k: v for k, v in params["students"][student]["transfer"].items() if k != "class_token"}
-    has = params["models"][model]["cls_token"] and transfer["method"] != "none"
+    has = params["models"][model].get("cls_token") and transfer["method"] != "none"
     return transfer | ({"class_token": True} if has else {})
 
 

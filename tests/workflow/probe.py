@@ -1,10 +1,16 @@
-"""What Snakemake thinks of every job, also of those below a job that it wants to repeat.
+"""What Snakemake thinks of every job, also of those below a job that it wants to repeat; DVC made quicker.
 
 Private interfaces of Snakemake, for tests only; those that the package needs are in
 `attnprior.workflow.engines`.
 """
 
+import contextlib
+import functools
+import operator
 import os
+import pickle
+from collections.abc import Iterator
+from unittest import mock
 
 from attnprior.workflow.engines import LARGEST_CHECKSUM, Graph, Job
 
@@ -50,3 +56,47 @@ def _other_content(graph: Graph, handle, path) -> bool:
     if recorded == {None}:
         return False  # no input before: another set of inputs
     return len(recorded) != 1 or not graph._run(path.is_same_checksum(recorded.pop(), LARGEST_CHECKSUM))
+
+
+@contextlib.contextmanager
+def quicker_dvc() -> Iterator[None]:
+    """Let DVC do each thing once: parse a text, find a key in it, and look up the hash of a file.
+
+    It does all three anew for every stage that names the file or key. Nothing else is judged: keys are found
+    as it finds them (without wildcards, which ours do not have), and its own records of hashes, too, are by
+    path, size, time stamp and inode.
+    """
+    import dpath
+    from dvc.output import Output
+    from dvc.utils import strictyaml
+    from dvc.utils.serialize import _yaml
+
+    parse, hash_of = _yaml.parse_yaml, Output._get_hash_meta
+    hashes: dict[tuple, tuple] = {}
+
+    @functools.lru_cache(maxsize=32)
+    def parsed(text: str, path: str, typ: str) -> bytes:
+        return pickle.dumps(parse(text, path, typ))
+
+    def parse_yaml(text: str, path: str, typ: str = "safe"):
+        return pickle.loads(parsed(text, path, typ))
+
+    def found(values: dict, key: str, separator: str):
+        return functools.reduce(operator.getitem, key.split(separator), values)
+
+    def hash_meta(output):
+        if not os.path.isfile(output.fs_path):
+            return hash_of(output)
+        stat = os.stat(output.fs_path)
+        key = (output.fs_path, output.use_cache, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+        if key not in hashes:
+            hashes[key] = hash_of(output)
+        return hashes[key]
+
+    with (
+        mock.patch.object(_yaml, "parse_yaml", parse_yaml),
+        mock.patch.object(strictyaml, "parse_yaml", parse_yaml),
+        mock.patch.object(dpath, "get", found),
+        mock.patch.object(Output, "_get_hash_meta", hash_meta),
+    ):
+        yield

@@ -6,8 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnprior.workflow import scaled
 from tests.workflow import mutations
 from tests.workflow.project import ROOT, Project
+
+# What the numbers of a scale set in the entries that are derived with it.
+SHRINKS = {
+    "images": ("train", "val", "test", "labels", "images"),
+    "epochs": ("epochs", "warmup_epochs"),
+    "seeds": ("seeds",),
+    "steps": ("steps",),
+}
 
 
 @dataclass
@@ -51,8 +60,22 @@ def reads(project: Project, folder: Path) -> list[Read]:
         mine = {*run["outputs"], arguments["events"], arguments.get("checkpoint", "")}
         read = {f for f in noted["files"] if not any(f == m or f.startswith(f"{m}/") for m in mine if m)}
         # A job has no other settings than these (params.yaml would be among the files).
-        looked = {f"params:{k}" for k in noted["keys"]} & keys
+        looked = {f"params:{k}" for k in behind(noted["keys"], settings)} & keys
         found.append(Read(run["job"], {*run["inputs"], *keys}, {*noted["code"], *read, *looked}))
+    return found
+
+
+def behind(looked: Iterable[str], settings: dict) -> set[str]:
+    """Return the leaf keys looked at, and those that they follow from where an entry is derived."""
+    found = set(looked)
+    scales = [k for k in settings if k.startswith("scales.")]
+    origins = {k: k.rpartition(scaled.MARK)[0] for k in settings if scaled.MARK in k}
+    origins |= {k: f"studies.{v['scaled']['of']}" for k, v in settings.items() if "scaled" in v}
+    for key in looked:
+        entry, last = ".".join(key.split(".")[:2]), key.rpartition(".")[2]
+        if entry in origins:
+            found.add(key.replace(entry, origins[entry], 1).replace(f"{scaled.MARK}{scales[0][7:]}", ""))
+            found |= {f"{s}.{n}" for s in scales for n, shrunk in SHRINKS.items() if last in shrunk}
     return found
 
 

@@ -19,8 +19,11 @@ RULES = {
 }
 LEAVES_SHIPPED = 220  # leaf keys of the shipped params.yaml, at least
 MODULES_SHIPPED = 80
-# Keys whose value selects among a single possibility.
-FIXED = re.compile(r"datasets\.\w+\.source|models\.(model_i|vit|spare)\.(kind|attention)")
+# Keys whose value selects among a single possibility, and what a recipe of pre-training must leave off.
+FIXED = re.compile(
+    r"datasets\.\w+\.source|models\.(model_i|vit|spare)\.(kind|attention)"
+    r"|recipes\.mae\.(label_smoothing|drop_path|layer_decay|augment\.(mixup|cutmix))"
+)
 # What a drop takes out of the inputs of tables, figures and pages.
 DROPPED = {
     "a seed": r"/seed1/",
@@ -37,6 +40,7 @@ def ask(project: Project, *args: str) -> list[dict]:
         timeout=3000,
         PYTHONPATH=path,
         OMP_NUM_THREADS="1",
+        ATTNPRIOR_COMMIT="unknown",  # no job runs that would note it, so git need not be asked each time
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -88,11 +92,13 @@ def report(found: list[dict], read: list[readers.Read]) -> str:
     }
     judged = sum(len(v.get("stages", [])) for v in found)
     rerun = sum(len(v.get("planned", [])) for v in found)
+    grouped = [v["group"] for v in found if "group" in v]
     excess = readers.excess_lines(read)
     return "\n".join(
         [
             f"{len(of['key'])} keys and {len(of['module'])} modules changed, {len(of['dropped'])} drops,"
             f" {len(of['text'])} changes of text or time alone: {judged} jobs judged, {rerun} made again",
+            f"{len(grouped)} of these changes reach no job, and were judged in {len(set(grouped))} groups",
             *(f"no other value: {v['name']}" for v in of["fixed"]),
             f"{len(read)} jobs traced; {len(excess)} things declared, but not read:",
             *excess,

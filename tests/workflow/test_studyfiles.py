@@ -150,6 +150,14 @@ def test_a_circle_of_teachers_in_a_scaled_study_is_named(root, shipped):
         params.load(root)
 
 
+def test_a_teacher_of_a_scaled_study_may_have_a_data_set_of_its_own(root, shipped):
+    made = extra.content(shipped)
+    made["teachers"]["teacher_probe"] = {**made["teachers"]["teacher_probe"], "dataset": "digits"}
+    write(root, extra.FILE, made)
+    found = params.load(root, every=True)
+    assert "digits__tiny" in graph.datasets_of(found, ["probe_tiny"])
+
+
 def test_a_reference_goes_to_the_own_file_to_params_or_to_a_file_without_studies(root, shipped):
     other = {"students": {"more": copy.deepcopy(extra.content(shipped)["students"]["random_probe"])}}
     write(root, "studies/more.yaml", other)

@@ -15,7 +15,7 @@ from attnprior.models.checks import (
 )
 from attnprior.models.transfer_checks import check_freeze, check_options, validate_transfer
 from attnprior.recipe_keys import check_pretraining, check_recipe
-from attnprior.workflow import scaled, studyfiles
+from attnprior.workflow import graph, scaled, studyfiles
 from attnprior.workflow.counts import check_counts
 from attnprior.workflow.schema import check_schema
 from attnprior.workflow.sources import check_circles, check_source
@@ -76,7 +76,7 @@ def validate(params: dict, schema: dict, files: set[str] | None = None) -> dict:
         _known(params, "studies", name, "active")
     check_teacher_seeds(params)
     used = {name: params["studies"][name] for name in part["studies"]}
-    names = dict.fromkeys([*part["datasets"], *(d for study in used.values() for d in study["datasets"])])
+    names = dict.fromkeys([*part["datasets"], *graph.datasets_of(params, list(used))])
     check_counts({**params, "datasets": {n: params["datasets"][n] for n in names}, "studies": used})
     return params
 

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 
 STAGE = "attnprior.stages."
+# Settings objects and copies are made here, and the record of a job is written.
+MAKING = {"config.py", "arguments.py", "dataclasses.py", "copy.py", "encoder.py"}
 HASHING = {("files.py", "sha256"), ("source.py", "_imports")}  # read the content, but make no use of it
 
 
@@ -146,6 +148,19 @@ def note_settings(config, arguments, keys: set[str]) -> None:
 
         def get(self, key, default=None):
             return self[key] if key in self else default  # noqa: SIM401 (to note it)
+
+        def items(self):
+            # Who goes through all of it makes use of all.
+            if os.path.basename(sys._getframe(1).f_code.co_filename) not in MAKING:
+                self.whole()
+            return super().items()
+
+        def whole(self) -> None:
+            for key, value in super().items():
+                if isinstance(value, Noted):
+                    value.whole()
+                else:
+                    keys.add(f"{self.where}.{key}")
 
     @functools.wraps(parse)
     def noted_parse(text):
