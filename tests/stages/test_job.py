@@ -55,6 +55,7 @@ def test_a_finished_job_records_what_went_in_and_came_out(monkeypatch):
     assert record["commit"] == "abc" and record["invocation"] is None
     assert record["threads"] == 1 and record["attempts"] == 1 and record["device"].startswith("cpu (")
     assert record["seconds"]["total"] >= record["seconds"]["compute"] >= 0 and record["max_rss_mb"] > 5
+    assert record["seconds"]["cpu"] > 0
     begin, end = events()
     assert begin["event"] == "start" and begin["params"] == {"x.y": {"k": 1}} and begin["attempt"] == 1
     assert begin["params_digest"] == files.digest({"x.y": {"k": 1}})

@@ -32,7 +32,7 @@ def resized(images: Tensor, window: Sequence[Tensor], interpolation: str) -> Ten
 
     As torchvision's `resized_crop` with antialias, and PIL: weights of pixels outside of the window are left
     out and the others normalised; rows, then columns, each rounded to whole values. Their integer weights
-    can differ from these by one grey level. interpolation: bilinear or bicubic (a = -0.5).
+    can differ from these by a grey level in each. interpolation: bilinear or bicubic (a = -0.5).
     """
     top, left, height, width = window
     rows = _weights(top, height, images.shape[2], interpolation)  # B H H

@@ -193,6 +193,7 @@ class Job:
                 "startup": round(self.startup, 3),
                 "compute": round(total, 3),
                 "total": round(self.startup + total, 3),
+                "cpu": round(time.process_time(), 3),
             },
             "images_per_second": self.images_per_second,
             "max_rss_mb": provenance.max_rss_mb(),
