@@ -45,8 +45,8 @@ rule compare:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
@@ -84,8 +84,8 @@ rule against_paper:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
@@ -115,8 +115,8 @@ rule extract_maps:
         "../envs/stages.yaml"
     threads: config["compute"]["torch_threads"]
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=int(config["compute"]["device"] == "cuda"),
     params:
         json=lambda wildcards: settings.settings(
@@ -125,7 +125,7 @@ rule extract_maps:
     message:
         "Extracting the maps of study {wildcards.study}"
     shell:
-        "python -m attnprior.stages.extract_maps --study {wildcards.study}"
+        "{GPU_SLOT}python -m attnprior.stages.extract_maps --study {wildcards.study}"
         " --data {input.data} --weights {input.weights} --output {output.maps}"
         " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
         " > {log.text} 2>&1"
@@ -210,8 +210,8 @@ rule draw:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(
@@ -259,8 +259,8 @@ rule report:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(
