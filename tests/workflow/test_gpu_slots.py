@@ -22,7 +22,7 @@ def locks(tmp_path, monkeypatch):
 class Holder:
     """A job that holds a slot until it is told to end; `gpu` waits until it has one."""
 
-    def __init__(self, gpus, each):
+    def __init__(self, gpus, each, stage="train"):
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -30,10 +30,12 @@ class Holder:
                 "attnprior.workflow.gpu_slots",
                 gpus,
                 str(each),
+                "train,fit",
                 "--",
                 sys.executable,
                 "-c",
                 PRINT,
+                f"attnprior.stages.{stage}",
             ],
             env=processes.environment(),
             stdin=subprocess.PIPE,
@@ -53,8 +55,8 @@ class Holder:
 def holders(locks):
     started = []
 
-    def start(gpus, each):
-        started.append(Holder(gpus, each))
+    def start(*args):
+        started.append(Holder(*args))
         return started[-1]
 
     yield start
@@ -73,6 +75,12 @@ def test_the_job_is_the_process_that_took_the_slot(holders):
     job = holders("0", 1)
     job.gpu()
     assert int(job.pid) == job.process.pid  # signals to it reach the job
+
+
+def test_a_stage_without_gpu_takes_no_slot(holders, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,8")
+    assert holders("0", 1).gpu() == "0"
+    assert holders("0", 1, "evaluate").gpu() == "7,8"
 
 
 def test_slots_are_spread_before_a_gpu_is_shared(holders):
@@ -120,16 +128,22 @@ def test_slots_of_a_gpu_hold_all_jobs(jobs, gpus, slots):
 def workflow(gpu, nodes=None, main=True):
     value = None if gpu is None else SimpleNamespace(value=gpu)
     resources = {"_nodes": SimpleNamespace(value=nodes)} | ({"gpu": value} if value else {})
-    return SimpleNamespace(global_resources=resources, is_main_process=main)
+    rules = [
+        SimpleNamespace(name=name, resources={"gpu": SimpleNamespace(raw=raw)})
+        for name, raw in {"train": 1, "evaluate": 0}.items()
+    ]
+    rules.append(SimpleNamespace(name="all", resources={}))
+    return SimpleNamespace(global_resources=resources, is_main_process=main, rules=rules)
 
 
 def test_commands_get_a_slot_only_where_gpus_of_this_machine_are_counted(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert gpu_slots.prefix(workflow(4), "cuda") == "python -m attnprior.workflow.gpu_slots 0,1 2 -- "
-    assert gpu_slots.prefix(workflow(4), "cpu") == ""
-    assert gpu_slots.prefix(workflow(None), "cuda") == ""
-    assert gpu_slots.prefix(workflow(4, nodes=50), "cuda") == ""  # a batch system hands out GPUs
-    assert gpu_slots.prefix(workflow(1, main=False), "cuda") == ""  # inside one of its jobs
+    expected = "set -euo pipefail; python -m attnprior.workflow.gpu_slots 0,1 2 train -- "
+    assert gpu_slots.prefix(workflow(4), "cuda") == expected
+    assert gpu_slots.prefix(workflow(4), "cpu") is None
+    assert gpu_slots.prefix(workflow(None), "cuda") is None
+    assert gpu_slots.prefix(workflow(4, nodes=50), "cuda") is None  # a batch system hands out GPUs
+    assert gpu_slots.prefix(workflow(1, main=False), "cuda") is None  # inside one of its jobs
 
 
 def test_no_gpu_is_one_line(monkeypatch):
@@ -141,29 +155,46 @@ def test_no_gpu_is_one_line(monkeypatch):
 
 
 SNAKEFILE = """
-from attnprior.workflow import gpu_slots
-SLOT = gpu_slots.prefix(workflow, "cuda")
 rule all:
-    input: expand("{i}.txt", i=range(4))
+    input: expand("{i}.txt", i=range(4)), "cpu.txt"
 rule job:
     output: "{i}.txt"
     resources: gpu=1
-    shell: "{SLOT}sh -c 'sleep 1; echo $CUDA_VISIBLE_DEVICES' > {output}"
+    shell: "python -c 'import os, time; time.sleep(1); print(os.environ[\\"CUDA_VISIBLE_DEVICES\\"])'"
+        " attnprior.stages.job > {output}"
+rule other:
+    output: "cpu.txt"
+    resources: gpu=0
+    shell: "python -c 'import os; print(os.environ[\\"CUDA_VISIBLE_DEVICES\\"])' attnprior.stages.other"
+        " > {output}"
+ruleorder: other > job
+"""
+PREFIX = """
+from attnprior.workflow import gpu_slots
+if slot := gpu_slots.prefix(workflow, "cuda"):
+    shell.prefix(slot)
 """
 
 
-@pytest.mark.workflow
-def test_snakemake_gives_each_job_one_gpu(tmp_path, locks):
-    (tmp_path / "Snakefile").write_text(SNAKEFILE)
-    subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "4", "--resources", "gpu=4", "--quiet", "all"],
-        cwd=tmp_path,
-        env={
-            **processes.environment(CUDA_VISIBLE_DEVICES="5,7"),
-            "PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}",
-        },
+def snakemake(folder, *args):
+    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "4", *args],
+        cwd=folder,
+        env={**processes.environment(CUDA_VISIBLE_DEVICES="5,7"), "PATH": path},
         check=True,
         capture_output=True,
-    )
+        text=True,
+    ).stdout
+
+
+@pytest.mark.workflow
+def test_snakemake_gives_each_job_one_gpu_and_records_the_same_as_without(tmp_path, locks):
+    (tmp_path / "Snakefile").write_text(SNAKEFILE + PREFIX)
+    snakemake(tmp_path, "--resources", "gpu=4", "--quiet", "all")
     seen = [(tmp_path / f"{i}.txt").read_text().strip() for i in range(4)]
     assert sorted(seen) == ["5", "5", "7", "7"]
+    assert (tmp_path / "cpu.txt").read_text().strip() == "5,7"
+    assert "Nothing to be done" in snakemake(tmp_path, "-n")
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    assert "Nothing to be done" in snakemake(tmp_path, "-n")

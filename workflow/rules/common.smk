@@ -8,13 +8,10 @@ sys.path.insert(0, str(Path(workflow.basedir, "src")))  # the code of this check
 from attnprior import published
 from attnprior.data.rules import present_files
 from attnprior.source import code_files
-from attnprior.workflow import environment, gpu_slots, graph, mapped, params as settings
+from attnprior.workflow import environment, graph, mapped, params as settings
 
 environment.check_config(config)
 environment.set_environment(workflow.basedir)
-
-# Before the command of each job that computes on a GPU of this machine; empty elsewhere.
-GPU_SLOT = gpu_slots.prefix(workflow, config["compute"]["device"])
 
 
 def grown(amount):

@@ -125,7 +125,7 @@ rule extract_maps:
     message:
         "Extracting the maps of study {wildcards.study}"
     shell:
-        "{GPU_SLOT}python -m attnprior.stages.extract_maps --study {wildcards.study}"
+        "python -m attnprior.stages.extract_maps --study {wildcards.study}"
         " --data {input.data} --weights {input.weights} --output {output.maps}"
         " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
         " > {log.text} 2>&1"

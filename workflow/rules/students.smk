@@ -36,7 +36,7 @@ rule train_student:
     message:
         "Training student {wildcards.student} on {wildcards.dataset}, seed {wildcards.seed}"
     shell:
-        "{GPU_SLOT}python -m attnprior.stages.train_student --dataset {wildcards.dataset} --student {wildcards.student}"
+        "python -m attnprior.stages.train_student --dataset {wildcards.dataset} --student {wildcards.student}"
         " --seed {wildcards.seed} --data {input.data}"
         " --init-teacher {input.init_teacher} --teacher {input.teacher} --fit {input.fit}"
         " --weights {output.weights} --history {output.history} --predictions {output.predictions}"

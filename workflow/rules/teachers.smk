@@ -31,7 +31,7 @@ rule pretrain_teacher:
     message:
         "Making teacher {wildcards.teacher} on {wildcards.dataset}, seed {wildcards.seed}"
     shell:
-        "{GPU_SLOT}python -m attnprior.stages.pretrain_teacher --dataset {wildcards.dataset} --teacher {wildcards.teacher}"
+        "python -m attnprior.stages.pretrain_teacher --dataset {wildcards.dataset} --teacher {wildcards.teacher}"
         " --seed {wildcards.seed} --data {input.data} --source {input.source} --weights {output.weights} --metrics {output.metrics}"
         " --history {output.history} --checkpoint checkpoints/pretrain_teacher/{wildcards.dataset}/{wildcards.teacher}/seed{wildcards.seed}"
         " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"
@@ -65,7 +65,7 @@ rule fit_impulse:
     message:
         "Fitting impulse queries and keys {wildcards.fit}, seed {wildcards.seed}"
     shell:
-        "{GPU_SLOT}python -m attnprior.stages.fit_impulse --fit {wildcards.fit} --seed {wildcards.seed}"
+        "python -m attnprior.stages.fit_impulse --fit {wildcards.fit} --seed {wildcards.seed}"
         " --output {output.fit} --metrics {output.metrics} --history {output.history}"
         " --checkpoint checkpoints/fit_impulse/{wildcards.fit}/seed{wildcards.seed}"
         " --params {params.json:q} --threads {threads} --run-json {output.run} --events {log.events}"

@@ -1,8 +1,10 @@
 """A GPU of its own for each job on a machine with several, for as long as the job lives.
 
-`python -m attnprior.workflow.gpu_slots GPUS EACH -- COMMAND...` takes one of EACH slots of one of GPUS
-(such as 0,1,2,3), sets CUDA_VISIBLE_DEVICES and becomes COMMAND. A slot is a locked file; the lock goes with
-the process, so a job that dies gives it back. The files lie in one folder for all checkouts of a user.
+`python -m attnprior.workflow.gpu_slots GPUS EACH STAGES -- COMMAND...` takes one of EACH slots of one of GPUS
+(such as 0,1,2,3), sets CUDA_VISIBLE_DEVICES and becomes COMMAND; that of a stage not in STAGES goes without.
+A slot is a locked file; the lock goes with the process, so a job that dies gives it back. The files lie in
+one folder for all checkouts of a user. Snakemake puts this before the commands of all jobs by `shell.prefix`,
+and not by the rules: what it records of a job is the same with and without GPUs, on a cluster and here.
 """
 
 import contextlib
@@ -19,6 +21,8 @@ from attnprior.errors import UserError
 
 POLL = 0.2  # seconds between looks for a free slot
 WAIT_NOTICE = 30.0  # seconds after which a waiting job says so
+STRICT = "set -euo pipefail; "  # what Snakemake puts before commands of its own accord
+STAGE = "attnprior.stages."  # module of the stage that a command runs
 FOLDER = "ATTNPRIOR_GPU_SLOTS"  # environment: the folder of the locked files
 
 
@@ -48,8 +52,8 @@ def each(jobs: int, gpus: int) -> int:
     return -(-jobs // gpus)
 
 
-def prefix(workflow, device: str) -> str:
-    """Return what to put before the commands of GPU jobs: this module, if Snakemake runs them here.
+def prefix(workflow, device: str) -> str | None:
+    """Return what to put before the commands of jobs: this module if GPU jobs run here, else None.
 
     That is with `--resources gpu=N` (N jobs at a time) and without `--jobs` of a batch system, which
     hands out GPUs itself. A job of such a system, or a part of a run that has its slots, adds nothing.
@@ -60,7 +64,7 @@ def prefix(workflow, device: str) -> str:
     limit = workflow.global_resources.get("gpu")
     here = workflow.is_main_process and workflow.global_resources["_nodes"].value is None
     if device != "cuda" or limit is None or not here:
-        return ""
+        return None
     gpus = visible()
     if not gpus:
         from snakemake.exceptions import WorkflowError
@@ -69,12 +73,13 @@ def prefix(workflow, device: str) -> str:
             "--resources gpu: no GPU is visible (CUDA_VISIBLE_DEVICES, nvidia-smi);"
             " set compute.device: cpu in params.yaml, or run on a machine with a GPU"
         )
-    return command(gpus, each(limit.value, len(gpus)))
+    stages = [r.name for r in workflow.rules if "gpu" in r.resources and r.resources["gpu"].raw != 0]
+    return STRICT + command(gpus, each(limit.value, len(gpus)), stages)
 
 
-def command(gpus: Sequence[str], slots: int) -> str:
-    """Return the beginning of a command line that runs the rest of it on one of `gpus`."""
-    return f"python -m attnprior.workflow.gpu_slots {','.join(gpus)} {slots} -- "
+def command(gpus: Sequence[str], slots: int, stages: Sequence[str]) -> str:
+    """Return the beginning of a command line; the rest, one of `stages`, runs on one of `gpus`."""
+    return f"python -m attnprior.workflow.gpu_slots {','.join(gpus)} {slots} {','.join(stages)} -- "
 
 
 def take(gpus: Sequence[str], slots: int, where: Path) -> str:
@@ -113,15 +118,15 @@ def _locked(path: Path) -> bool:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Take a slot and become the command after `--`."""
+    """Take a slot if the stage after `--` is to have one, and become its command."""
     cut = list(argv).index("--")
-    gpus, slots = argv[:cut]
-    try:
-        gpu = take(gpus.split(","), int(slots), folder())
-    except UserError as e:
-        raise SystemExit(f"error: {e}") from e
-    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    os.execvp(argv[cut + 1], list(argv[cut + 1 :]))
+    (gpus, slots, stages), job = argv[:cut], list(argv[cut + 1 :])
+    if any(f"{STAGE}{name}" in job for name in stages.split(",")):
+        try:
+            os.environ["CUDA_VISIBLE_DEVICES"] = take(gpus.split(","), int(slots), folder())
+        except UserError as e:
+            raise SystemExit(f"error: {e}") from e
+    os.execvp(job[0], job)
 
 
 if __name__ == "__main__":
