@@ -126,8 +126,7 @@ def test_slots_of_a_gpu_hold_all_jobs(jobs, gpus, slots):
 
 
 def workflow(gpu, nodes=None, main=True):
-    value = None if gpu is None else SimpleNamespace(value=gpu)
-    resources = {"_nodes": SimpleNamespace(value=nodes)} | ({"gpu": value} if value else {})
+    resources = {"_nodes": SimpleNamespace(value=nodes), "gpu": SimpleNamespace(value=gpu)}
     rules = [
         SimpleNamespace(name=name, resources={"gpu": SimpleNamespace(raw=raw)})
         for name, raw in {"train": 1, "evaluate": 0}.items()

@@ -61,7 +61,7 @@ def prefix(workflow, device: str) -> str | None:
     Raises:
         WorkflowError: there are no GPUs.
     """
-    limit = workflow.global_resources.get("gpu")
+    limit = getattr(workflow.global_resources.get("gpu"), "value", None)  # None: named by rules only
     here = workflow.is_main_process and workflow.global_resources["_nodes"].value is None
     if device != "cuda" or limit is None or not here:
         return None
@@ -74,7 +74,7 @@ def prefix(workflow, device: str) -> str | None:
             " set compute.device: cpu in params.yaml, or run on a machine with a GPU"
         )
     stages = [r.name for r in workflow.rules if "gpu" in r.resources and r.resources["gpu"].raw != 0]
-    return STRICT + command(gpus, each(limit.value, len(gpus)), stages)
+    return STRICT + command(gpus, each(limit, len(gpus)), stages)
 
 
 def command(gpus: Sequence[str], slots: int, stages: Sequence[str]) -> str:
