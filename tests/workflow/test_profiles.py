@@ -55,6 +55,15 @@ def test_snakemake_plans_with_the_profile(name, project):
 
 
 @pytest.mark.workflow
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "kubernetes"])
+def test_what_is_finished_is_finished_with_every_profile(name, finished):
+    needs(name)
+    done = finished.attnprior("run", "-n", "--", "--profile", f"workflow/profiles/{name}")
+    assert done.stdout.splitlines()[-1].startswith("0 of "), done.stdout
+    assert "Nothing to be done" in finished.snakemake("-n", "--profile", f"workflow/profiles/{name}").stdout
+
+
+@pytest.mark.workflow
 def test_resources_grow_with_attempts_up_to_the_limit_of_the_profile(project, monkeypatch):
     needs("generic")
     monkeypatch.chdir(project.root)

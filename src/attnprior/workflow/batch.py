@@ -21,7 +21,7 @@ def check(options: Any, graph: Graph, planned: list[Job]) -> None:
     Raises:
         UserError: it cannot be asked, or can never run a job as it is.
     """
-    if not is_remote(options) or options.executor != slurm.EXECUTOR:
+    if not planned or not is_remote(options) or options.executor != slurm.EXECUTOR:
         return
     known, default = slurm.partitions()
     seen: set[str] = set()
