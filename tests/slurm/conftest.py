@@ -76,6 +76,14 @@ def whole(blank, tmp_path_factory):
     return made
 
 
+@pytest.fixture(scope="session")
+def alone(blank, tmp_path_factory):
+    """The small study, made on this machine without Slurm; no test changes it."""
+    made = copied(blank, tmp_path_factory.mktemp("alone") / "project")
+    made.attnprior("run")
+    return made
+
+
 @pytest.fixture
 def cluster(whole, tmp_path):
     """The finished project as a test may change it."""

@@ -58,6 +58,13 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=16000 Gres=gpu:fake:2 
 PartitionName=main Nodes={host} Default=YES MaxTime=04:00:00 State=UP
 PartitionName=short Nodes={host} MaxTime=00:10:00 State=UP
 """
+# What the command of a job sees: number (that of an array with its index) and GPUs.
+SEEN = """\
+if [ -n "${{SLURM_JOB_ID:-}}" ]; then
+    number="${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}"
+    echo "$number ${{CUDA_VISIBLE_DEVICES:-none}}" >>{folder}/seen
+fi
+"""
 
 
 def missing() -> list[str]:
@@ -74,12 +81,14 @@ class Slurm:
         self.environment = {
             "SLURM_CONF": str(folder / "slurm.conf"),
             "PATH": os.pathsep.join([str(folder / "bin"), os.environ.get("PATH", "")]),
+            "BASH_ENV": str(folder / "seen.sh"),  # read by the shell of each job's command
         }
         for name in ("state", "spool", "bin"):
             (folder / name).mkdir(parents=True)
         folder.chmod(0o755)
         for i in range(GPUS):
             os.mknod(folder / f"gpu{i}", 0o600 | stat.S_IFCHR, NULL)
+        (folder / "seen.sh").write_text(SEEN.format(folder=folder))
         host = socket.gethostname().partition(".")[0]
         self.host = host
         ports = _free_ports(2)
@@ -153,6 +162,11 @@ class Slurm:
         """Return what Slurm knows of a job."""
         words = self.ask("scontrol", "-o", "show", "job", number).split()
         return dict(w.split("=", 1) for w in words if "=" in w)
+
+    def gpus_seen(self) -> dict[str, str]:
+        """Return {Slurm's job number: CUDA_VISIBLE_DEVICES of its command}."""
+        path = self.folder / "seen"
+        return dict(line.split() for line in path.read_text().splitlines()) if path.exists() else {}
 
     def log(self) -> str:
         """Return the ends of the daemons' logs, for a test that fails."""

@@ -94,14 +94,16 @@ def test_the_whole_study_is_made_recorded_and_tracked(whole):
     assert whole.slurm.jobs() == {}
 
 
-def test_the_results_are_those_of_one_machine(whole, finished):
-    assert whole.contents() == finished.contents()
+def test_the_results_are_those_of_one_machine(whole, alone):
+    assert whole.contents() == alone.contents()
 
 
 def test_every_training_had_one_gpu(whole):
     numbers = [n for n, c in whole.slurm.jobs("all").items() if c.startswith("rule_train_student")]
     assert len(numbers) >= 6
     assert {whole.slurm.job(n)["TresPerJob"] for n in numbers} == {"gres:gpu:1"}
+    seen = whole.slurm.gpus_seen()
+    assert {seen[n] for n in numbers} <= {"0", "1"}
 
 
 def test_a_job_sees_its_gpu_only(cluster):
@@ -198,7 +200,9 @@ def test_job_arrays(cluster):
     done = cluster.run("--slurm-array-jobs", "train_student")
     assert done.returncode == 0, done.stderr
     new = set(cluster.slurm.jobs("all")) - before
-    assert len({n.partition("_")[0] for n in new if "_" in n}) == 1
+    trained = {n for n in new if "_" in n}
+    assert len(trained) == 2 and len({n.partition("_")[0] for n in trained}) == 1
+    assert sorted(cluster.slurm.gpus_seen()[n] for n in trained) == ["0", "1"]  # both ran at a time
     assert json.loads(cluster.dvc("status", "--json").stdout or "{}") == {}
 
 
