@@ -17,6 +17,7 @@ from tests.slurm.conftest import PROFILE
 from tests.workflow.project import environment
 
 pytestmark = pytest.mark.slurm
+TRAININGS = ("--until", "train_student")
 
 
 def events(project, job):
@@ -30,15 +31,21 @@ def lengthen(project, epochs):
     shutil.rmtree(project.root / "logs/train_student/digits/random")  # else an old log says that it trains
 
 
+def again(project, job):
+    """Return whether the second attempt of a job has begun to train."""
+    path = project.root / "logs" / f"{job}.events.jsonl"
+    return path.exists() and any(e["event"] == "start" and e["attempt"] > 1 for e in events(project, job))
+
+
 class Background:
     """A run that a test disturbs."""
 
-    def __init__(self, project, *args):
+    def __init__(self, project, *args, **more):
         self.project = project
         self.process = subprocess.Popen(
             [sys.executable, "-m", "attnprior", "run", "--", "--profile", PROFILE, *args],
             cwd=project.root,
-            env=environment(**project.environment()),
+            env=environment(**project.environment(**more)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -74,14 +81,22 @@ class Background:
 
 
 def resumed_without_repetition(project, job):
-    """Check that the job has more than one attempt, and each epoch once."""
-    found = events(project, job)
-    steps = Counter(e["step"] for e in found if e["event"] == "metrics")
+    """Check that the job has more than one attempt, and that MLflow has each epoch once, in one run.
+
+    The log has the last attempt only: Snakemake removes logs of a job that it runs again.
+    """
     epochs = project.params()["students"]["random"]["overrides"]["epochs"]
-    assert steps == Counter(range(1, epochs + 1))
-    starts = [e for e in found if e["event"] == "start"]
-    assert len(starts) > 1 and starts[-1]["resumed_epoch"] >= 1
-    assert found[-1]["event"] == "end" and found[-1]["status"] == "finished"
+    last = [e for e in events(project, job) if e["event"] == "start"][-1]
+    assert last["attempt"] > 1 and last["resumed_epoch"] >= 1
+    ends = [e for e in events(project, job) if e["event"] == "end"]
+    assert ends[-1]["status"] == "finished"
+    with sqlite3.connect(project.root / "mlflow.db") as store:
+        rows = store.execute(
+            "select step from metrics join tags using (run_uuid) where metrics.key = 'loss'"
+            " and tags.key = 'attnprior.job_id' and tags.value = ?",
+            (last["job_id"],),
+        )
+        assert Counter(s for (s,) in rows) == Counter(range(1, epochs + 1))
 
 
 def test_the_whole_study_is_made_recorded_and_tracked(whole):
@@ -121,7 +136,7 @@ def test_a_job_sees_its_gpu_only(cluster):
 
 def test_a_cancelled_job_is_submitted_again_and_resumes(cluster):
     lengthen(cluster, 25)
-    run = Background(cluster)
+    run = Background(cluster, *TRAININGS)
     number, job = run.caught()
     cluster.slurm.ask("scancel", number)
     done = run.finish()
@@ -131,7 +146,7 @@ def test_a_cancelled_job_is_submitted_again_and_resumes(cluster):
 
 def test_a_requeued_job_resumes(cluster):
     lengthen(cluster, 25)
-    run = Background(cluster)
+    run = Background(cluster, *TRAININGS)
     number, job = run.caught()
     cluster.slurm.ask("scontrol", "requeue", number)
     done = run.finish()
@@ -159,21 +174,52 @@ def test_a_job_that_runs_out_of_time_resumes_in_the_next_attempt(cluster):
     lengthen(cluster, 3000)
     shutil.rmtree(cluster.root / "runs")
     target = "runs/digits/random/seed0/weights.safetensors"
-    run = Background(
-        cluster, "--set-resources", "train_student:runtime=1", "--retries", "1", "--until", target
-    )
+    untold = ("--default-resources", "slurm_partition=main")  # without the signal of the profile
+    limit = ("--set-resources", "train_student:runtime=1", "--retries", "1")
+    run = Background(cluster, *untold, *limit, "--until", target)
     _, job = run.caught()
     run.until(lambda: cluster.slurm.ask("squeue", "-h", "-t", "TIMEOUT", "-o", "%i").split())
-    run.until(lambda: sum(e["event"] == "start" for e in events(cluster, job)) > 1)
-    start = [e for e in events(cluster, job) if e["event"] == "start"][-1]
+    run.until(lambda: again(cluster, job))
+    start = events(cluster, job)[0]
     os.kill(run.process.pid, signal.SIGTERM)
     run.finish(120)
     assert start["resumed_epoch"] > 0 and start["attempt"] == 2
 
 
+def ended_early(cluster, **more):
+    """Return the events of a training that the signal ended, and the start of its next attempt."""
+    lengthen(cluster, 3000)
+    target = "runs/digits/random/seed0/weights.safetensors"
+    (cluster.root / target).unlink()
+    limit = ("--set-resources", "train_student:runtime=2", "--retries", "1")
+    run = Background(cluster, *limit, "--until", target, **more)
+    _, job = run.caught()
+    run.until(lambda: again(cluster, job))
+    start = [e for e in events(cluster, job) if e["event"] == "start"][-1]
+    os.kill(run.process.pid, signal.SIGTERM)
+    run.finish(120)
+    # Snakemake removes the log of a job that it runs again, and prints it before.
+    said = max(cluster.root.glob("logs/snakemake/*.log")).read_text()
+    first = [json.loads(line) for line in said.splitlines() if line.startswith('{"event":')]
+    return [e for e in first if e["time"] < start["time"]], start
+
+
+def test_a_job_is_told_to_end_before_its_time_is_over(cluster):
+    first, start = ended_early(cluster)
+    assert first[-1]["event"] == "end" and "SIGTERM" in first[-1]["error"]
+    assert first[-1]["time"] - first[0]["time"] < 100  # its limit was 120 s
+    assert start["attempt"] == 2 and start["resumed_epoch"] > 0
+
+
+@pytest.mark.skip(reason="trainings do not save on SIGTERM yet")
+def test_a_job_that_is_told_to_end_saves_where_it_is(cluster):
+    first, start = ended_early(cluster, ATTNPRIOR_CHECKPOINT_SECONDS="3600")  # saved on the signal only
+    assert start["resumed_epoch"] == max(e["step"] for e in first if e["event"] == "metrics")
+
+
 def test_a_drained_node_delays_jobs_only(cluster):
     lengthen(cluster, 3)
-    run = Background(cluster)
+    run = Background(cluster, "--until", "evaluate")
     run.until(lambda: cluster.slurm.jobs("RUNNING"))
     node = f"NodeName={cluster.slurm.host}"
     cluster.slurm.ask("scontrol", "update", node, "State=DRAIN", "Reason=test")
@@ -185,7 +231,7 @@ def test_a_drained_node_delays_jobs_only(cluster):
 
 def test_a_controller_that_restarts_is_waited_for(cluster):
     lengthen(cluster, 25)
-    run = Background(cluster)
+    run = Background(cluster, *TRAININGS)
     run.caught()
     cluster.slurm.stop_controller()
     time.sleep(15)
