@@ -41,7 +41,7 @@ class ClusterProject(projects.Project):
     def environment(self, **more: str) -> dict[str, str]:
         store = f"sqlite:///{self.root}/mlflow.db"
         on = {"ATTNPRIOR_TRACKING": "on", "MLFLOW_TRACKING_URI": store}
-        return {**self.slurm.environment, **on, "ATTNPRIOR_CHECKPOINT_SECONDS": "0", **more}
+        return {**self.slurm.environment, **on, **({"ATTNPRIOR_CHECKPOINT_SECONDS": "0"} | more)}
 
     def run(self, *args: str, ok: bool = True, **more: str):
         return self.attnprior("run", "--", "--profile", PROFILE, *args, ok=ok, **self.environment(**more))
