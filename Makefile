@@ -17,7 +17,7 @@ IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 phase = @echo "== $(1)"; start=$$(date +%s); $(IN_VENV) $(2) || exit; echo "== $(1): $$(($$(date +%s) - start)) s"
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow test-faults test-scale test-studies lint format constraints clean environment test-environment
+.PHONY: help reproduce test test-slow test-faults test-scale test-slurm test-studies lint format constraints clean environment test-environment
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH_INDEX=URL]"
@@ -43,6 +43,10 @@ test-faults: test-environment ## change every key and module; kills, damage, clo
 
 test-scale: test-environment ## measure every command on a study of 2,000 jobs (half an hour)
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m scale
+
+test-slurm: test-environment ## run a small study on a real Slurm of its own (installs it: Debian, Ubuntu)
+	@sh tools/slurm.sh
+	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m slurm
 
 test-studies: test-environment ## train each combination of the papers' studies for 50 steps (hours)
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m studies

@@ -19,6 +19,7 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/teachers.smk"
 include: "workflow/rules/students.smk"
 include: "workflow/rules/results.smk"
+include: "workflow/rules/start.smk"
 
 
 rule all:

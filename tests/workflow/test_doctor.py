@@ -219,6 +219,9 @@ def test_the_deepest_mount_decides_whether_the_file_system_is_shared(tmp_path):
 )
 def test_slurm_without_a_controller_delays_snakemake(tmp_path, monkeypatch, script, plugin, level, words):
     monkeypatch.setattr(doctor_machine, "PING_SECONDS", 0.5 if script and "sleep" in script else 30.0)
+    monkeypatch.setattr(
+        doctor_machine, "PLUGIN", "executor_plugin_of_this_test"
+    )  # whatever is installed here
     if script:
         (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "scontrol").chmod(0o755)

@@ -82,6 +82,16 @@ def test_rows_that_a_full_disk_lost_are_taken_from_the_history(root):
     assert sorted(s for _, _, _, s in job.points(0) if s) == sorted([*range(1, 6)] * 3 + [5])
 
 
+def test_epochs_whose_log_snakemake_removed_are_taken_from_the_history_without_a_warning(root, capsys):
+    path = root / NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    again = lines[0].replace(b'"attempt":1', b'"attempt":2,"resumed_epoch":2')
+    path.write_bytes(b"".join([again, *lines[3:]]))
+    (job,) = checked(root)
+    assert rows(job) == {s: row(s) for s in range(1, 6)}
+    assert job.filled and capsys.readouterr().err == ""
+
+
 def test_the_history_of_another_run_is_not_used(root, capsys):
     (root / "runs/x/run.json").write_text('{"invocation": "other", "started": "2020-01-01T00:00:00+00:00"}')
     change(root, '"loss":0.25', '"loss":0.35')

@@ -377,6 +377,30 @@ def test_a_stopped_job_goes_on_in_its_run_without_doubles_or_an_error(root):
     assert [p[:2] for p in histories(root, run)["val_top1"]] == [(s, s / 100) for s in range(5)]
 
 
+def test_epochs_of_an_attempt_whose_log_was_removed_are_there_once(root):
+    """Snakemake removes the log of a job that it runs again; history.csv has the epochs of all attempts."""
+    path, record = log_path(root, "impulse"), root / "runs/x/run.json"
+    write_job(root, "impulse", steps=3, end=None)
+    tracking.track(root)
+    path.unlink()
+    log = EventLog(path)
+    again = {"attempt": 2, "resumed_epoch": 1}
+    start(log, "id-impulse", resume=True, **again, job="train_student/digits/impulse/seed0")
+    log.metrics(2, {"lr": 0.1, **row(2)})
+    tracking.track(root)
+    log.metrics(3, {"lr": 0.1, **row(3)})
+    record.parent.mkdir(parents=True)
+    lines = [f"{s},0.1,{row(s)['train_loss']!r},{row(s)['val_top1']!r}\n" for s in range(4)]
+    record.with_name("history.csv").write_text("epoch,lr,train_loss,val_top1\n" + "".join(lines))
+    begun = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+    record.write_text(json.dumps({"invocation": "1234567890abcdef", "started": begun}))
+    log.end("finished", {"val_top1": 0.5}, ["runs/x/history.csv", "runs/x/run.json"])
+    tracking.track(root)
+    points = histories(root, stored(root)[0]["id-impulse"])
+    assert [p[0] for p in points["train_loss"]] == [0, 1, 2, 3]
+    assert [p[1] for p in points["val_top1"]] == [row(k)["val_top1"] for k in range(4)]
+
+
 def test_a_fresh_start_ends_the_run_it_replaces(root):
     write_job(root, "impulse", steps=2, end=None)
     (root / ".snakemake/locks").mkdir(parents=True)

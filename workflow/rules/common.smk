@@ -14,6 +14,14 @@ environment.check_config(config)
 environment.set_environment(workflow.basedir)
 
 
+def grown(amount):
+    """A resource of a rule: `amount` for the first attempt, twice that for the second, and so on.
+
+    Profiles say how many attempts there are, and by `resources` how much a job may ask for at most.
+    """
+    return lambda wildcards, attempt: amount * attempt
+
+
 wildcard_constraints:
     dataset="[a-z][a-z0-9_]*",
     teacher="[a-z][a-z0-9_]*",

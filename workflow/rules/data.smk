@@ -20,8 +20,8 @@ rule fetch_dataset:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=240,  # downloads, and decoding of 100,000 images
+        mem_mb=grown(2000),
+        runtime=grown(240),  # downloads, and decoding of 100,000 images
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(

@@ -45,8 +45,8 @@ rule compare:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
@@ -84,8 +84,8 @@ rule against_paper:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(config, f"studies.{wildcards.study}"),
@@ -115,8 +115,8 @@ rule extract_maps:
         "../envs/stages.yaml"
     threads: config["compute"]["torch_threads"]
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=int(config["compute"]["device"] == "cuda"),
     params:
         json=lambda wildcards: settings.settings(
@@ -210,8 +210,8 @@ rule draw:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(
@@ -259,8 +259,8 @@ rule report:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(

@@ -26,8 +26,8 @@ rule train_student:
         "../envs/stages.yaml"
     threads: config["compute"]["torch_threads"]
     resources:
-        mem_mb=1000,
-        runtime=60,
+        mem_mb=grown(1000),
+        runtime=grown(60),
         gpu=int(config["compute"]["device"] == "cuda"),
     params:
         json=lambda wildcards: settings.settings(
@@ -62,8 +62,8 @@ rule evaluate:
         "../envs/stages.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=10,
+        mem_mb=grown(500),
+        runtime=grown(10),
         gpu=0,
     params:
         json=settings.settings(config, "evaluation"),

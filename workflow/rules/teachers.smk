@@ -21,8 +21,8 @@ rule pretrain_teacher:
         "../envs/stages.yaml"
     threads: config["compute"]["torch_threads"]
     resources:
-        mem_mb=1000,
-        runtime=60,
+        mem_mb=grown(1000),
+        runtime=grown(60),
         gpu=int(config["compute"]["device"] == "cuda"),
     params:
         json=lambda wildcards: settings.settings(
@@ -55,8 +55,8 @@ rule fit_impulse:
         "../envs/stages.yaml"
     threads: config["compute"]["torch_threads"]
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=grown(1000),
+        runtime=grown(30),
         gpu=int(config["compute"]["device"] == "cuda"),
     params:
         json=lambda wildcards: settings.settings(

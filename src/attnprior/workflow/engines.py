@@ -20,6 +20,9 @@ from attnprior.errors import UserError, one_line
 from attnprior.workflow import repair
 from attnprior.workflow.studyfiles import located
 
+LOCAL = None  # the executor of Snakemake's arguments when jobs run here
+PROFILES = "workflow/profiles"
+EXTRAS = {"slurm": ".[slurm]", "cluster-generic": ".[generic]"}  # what pip installs for an executor
 LARGEST_CHECKSUM = 100 * 10**9  # bytes; as max-checksum-file-size in the default profile
 
 
@@ -97,32 +100,40 @@ class Graph:
         """Mark the outputs of `job` as incomplete, so that any Snakemake call makes them again."""
         self._workflow.persistence.started(job.handle)
 
+    def resources(self, job: Job, attempt: int = 1) -> dict[str, Any]:
+        """Return the resources that an attempt of `job` asks for."""
+        rule = job.handle.rule
+        return dict(rule.expand_resources(job.handle.wildcards_dict, job.handle.input, attempt))
+
     def _run(self, coroutine):
         return self._workflow.async_run(coroutine)
 
 
 @contextlib.contextmanager
-def snakemake_graph(targets: Iterable[str] = (), rules: Iterable[str] = ()) -> Iterator[Graph]:
+def snakemake_graph(
+    targets: Iterable[str] = (), rules: Iterable[str] = (), options: Any = None
+) -> Iterator[Graph]:
     """Yield the graph of the working directory's Snakefile, as a dry run would build it.
 
     `targets` are files or rules (the default target if none); with `rules`, only those are judged.
-    Damaged records of Snakemake are deleted: they would end in a traceback.
+    `options` (see `snakemake_options`) decide over the resources of jobs. Damaged records of Snakemake
+    are deleted: they would end in a traceback.
 
     Raises:
         UserError: the Snakefile or the settings are wrong, in one line.
     """
     with contextlib.ExitStack() as stack:
         try:
-            graph = stack.enter_context(_snakemake_graph(targets, rules))
+            graph = stack.enter_context(_snakemake_graph(targets, rules, options))
         except UserError:
             if not repair.remove_unreadable_records("metadata", "incomplete"):
                 raise
-            graph = stack.enter_context(_snakemake_graph(targets, rules))
+            graph = stack.enter_context(_snakemake_graph(targets, rules, options))
         yield graph
 
 
 @contextlib.contextmanager
-def _snakemake_graph(targets: Iterable[str], rules: Iterable[str]) -> Iterator[Graph]:
+def _snakemake_graph(targets: Iterable[str], rules: Iterable[str], options: Any) -> Iterator[Graph]:
     from snakemake.api import SnakemakeApi
     from snakemake.exceptions import WorkflowError
     from snakemake.settings.types import (
@@ -135,10 +146,20 @@ def _snakemake_graph(targets: Iterable[str], rules: Iterable[str]) -> Iterator[G
     )
 
     output = OutputSettings(quiet={Quietness.ALL}, dryrun=True)
+    given = (
+        {}
+        if options is None
+        else {
+            "nodes": options.jobs if options.executor != LOCAL else None,
+            "resources": options.resources,
+            "overwrite_resources": options.set_resources,
+            "default_resources": options.default_resources,
+        }
+    )
     with contextlib.redirect_stderr(io.StringIO()) as said, SnakemakeApi(output) as api:
         try:
             dag = api.workflow(
-                resource_settings=ResourceSettings(cores=1),
+                resource_settings=ResourceSettings(cores=1, **given),
                 storage_settings=StorageSettings(),
                 snakefile=Path("Snakefile"),
             ).dag(
@@ -162,6 +183,30 @@ def _snakemake_graph(targets: Iterable[str], rules: Iterable[str]) -> Iterator[G
                 logging.getLogger("attnprior").debug(said.getvalue())
             raise UserError(f"Snakefile: {one_line(e)} (see `snakemake -n`)") from e
         yield graph
+
+
+def snakemake_options(argv: list[str]) -> Any:
+    """Return what the command line `argv` and its profiles set, as Snakemake's parsed arguments.
+
+    Raises:
+        UserError: an argument, a profile or an executor is unknown.
+    """
+    from snakemake.cli import parse_args
+    from snakemake.exceptions import WorkflowError
+
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(said):
+        try:
+            return parse_args(argv)[1]
+        except (SystemExit, WorkflowError, OSError) as e:
+            text = said.getvalue() if isinstance(e, SystemExit) else str(e)
+    last = text.strip().splitlines()[-1] if text.strip() else "see `snakemake --help`"
+    if unknown := re.search(r"argument --executor/-e: invalid choice: '([\w-]+)'", text):
+        package = EXTRAS.get(unknown[1], f"snakemake-executor-plugin-{unknown[1]}")
+        raise UserError(f"executor {unknown[1]!r}: its plugin is not installed; pip install {package}")
+    if unknown := re.search(r"profile directory given \((.*?)\)", text):
+        shipped = ", ".join(sorted(str(p.parent) for p in Path(PROFILES).glob("*/config.yaml")))
+        raise UserError(f"--profile {unknown[1]}: no such profile; shipped are {shipped}")
+    raise UserError(f"snakemake: {one_line(last.rpartition('error: ')[2])}")
 
 
 def snakemake_main(argv: list[str]) -> int:

@@ -19,7 +19,8 @@ START = 600.0  # seconds, at most, from the start of a process to its `start` ev
 def check(root: Path, name: str, jobs: list[LoggedJob]) -> None:
     """Correct the rows of finished jobs by their history.csv and warn in one line of what is damaged.
 
-    history.csv is an artifact, judged by its hash. Rows that a full disk kept from the log come from it, too.
+    history.csv is an artifact, judged by its hash. Rows that a full disk kept from the log come from it, too,
+    and without a warning those before a resumed epoch: Snakemake removes the log of a job that it runs again.
     """
     problems = []
     for job in jobs:
@@ -55,7 +56,9 @@ def _correct(root: Path, job: LoggedJob) -> list[int]:
             event = {"event": "metrics", "time": job.events[-1]["time"], "step": step, "values": rows[step]}
             job.events.insert(-1, event)
             job.lines.insert(-1, json.dumps(event).encode())
-            changed.append(step)
+            job.filled = True
+            if step > job.start.get("resumed_epoch", 0):
+                changed.append(step)
     return changed
 
 

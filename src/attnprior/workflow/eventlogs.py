@@ -21,6 +21,7 @@ class LoggedJob:
     events: list[dict] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)  # as read, one per event
     replaced: bool = False  # a later attempt started afresh below another id
+    filled: bool = False  # rows of its history.csv stand for lost ones
     torn: int = 0  # a line of the log (from 1) that is no event, and that no kill has left
 
     @property

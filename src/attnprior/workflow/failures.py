@@ -1,12 +1,14 @@
 """One line for everything that keeps a run from finishing."""
 
 import contextlib
+import re
 import shutil
 import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from attnprior.errors import one_line
 from attnprior.workflow.engines import Job
 from attnprior.workflow.progress import KILLED, Progress
 
@@ -18,7 +20,8 @@ def explain(progress: Progress, log: Path, returncode: int) -> None:
     unfinished, blamed = progress.unfinished(), _failed_outputs(log)
     silent = [j for j in progress.waiting() if j.outputs[0] in blamed]
     for job in silent:
-        print(f"error: {job.key}: {KILLED} (log: {job.logs['text']})", file=sys.stderr)
+        why = blamed[job.outputs[0]] or f"{KILLED} (log: {job.logs['text']})"
+        print(f"error: {job.key}: {why}", file=sys.stderr)
     if not (progress.snapshot.failed or progress.snapshot.stopped or silent):
         print(f"error: snakemake {_own_failure(log, returncode)}", file=sys.stderr)
     for folder in full_disks(unfinished):
@@ -26,13 +29,20 @@ def explain(progress: Progress, log: Path, returncode: int) -> None:
     print(f"attnprior: {len(unfinished)} jobs not finished; Snakemake's log: {log}", file=sys.stderr)
 
 
-def _failed_outputs(log: Path) -> set[str]:
-    """Return the outputs of failed jobs by Snakemake's log; events lack a job killed before its first."""
-    found: set[str] = set()
+def _failed_outputs(log: Path) -> dict[str, str]:
+    """Return {output of a failed job: what a batch system said of it, or ""} by Snakemake's log.
+
+    Events lack a job that was refused, or killed before its first.
+    """
+    found: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for block in log.read_text(encoding="utf-8", errors="replace").split("Error in rule ")[1:]:
             line = next((s for s in block.splitlines() if s.strip().startswith("output: ")), "")
-            found |= {s.strip() for s in line.partition("output: ")[2].split(",")}
+            refused = re.search(r"sbatch failed\. The error message was '(.*?)'\.\n", block, re.S)
+            ended = re.search(r"SLURM-job '(\d+)' failed, SLURM status is: '(\w+)'", block)
+            said = f"Slurm refused it: {one_line(refused[1])}" if refused else ""
+            said = f"Slurm ended job {ended[1]}: {ended[2]}" if ended and ended[2] != "FAILED" else said
+            found |= dict.fromkeys((s.strip() for s in line.partition("output: ")[2].split(",")), said)
     return found
 
 

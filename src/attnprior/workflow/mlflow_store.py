@@ -109,7 +109,7 @@ class Store:
             return 0
         if known is None:
             known = self._create(job)
-        present = self._stored(known) if first is None else set()
+        present = self._stored(known) if first is None or job.filled else set()
         points = [p for p in job.points(first or 0) if (p[0], p[3]) not in present]
         if status == "FINISHED" and not job.replaced:
             self._attach(known, job)

@@ -6,9 +6,11 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 from attnprior.errors import UserError
 from attnprior.workflow import (
+    batch,
     capacity,
     environment,
     failures,
@@ -17,11 +19,12 @@ from attnprior.workflow import (
     orphans,
     params,
     repair,
+    slurm,
     stop,
     sync,
 )
 from attnprior.workflow.activate import activate
-from attnprior.workflow.engines import Stages, snakemake_graph
+from attnprior.workflow.engines import Stages, snakemake_graph, snakemake_options
 from attnprior.workflow.follower import tracker
 from attnprior.workflow.live import view
 from attnprior.workflow.lock import RunLock, run_lock
@@ -47,42 +50,49 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
     for study in studies:
         params.check_study(settings, study)
     dry = dry or bool({"-n", "--dry-run", "--dryrun"} & set(snakemake_args))
+    options = snakemake_options(snakemake_args) if snakemake_args else None
     new = [s for s in studies if s not in settings["active"]]
     if new:  # judged before params.yaml changes
         settings = {**settings, "active": [*settings["active"], *new]}
         params.check_teacher_seeds(settings)
-    capacity.check_fits(settings, studies or settings["active"])
+    if not batch.is_remote(options):
+        capacity.check_fits(settings, studies or settings["active"])
     if dry:
-        return _dry_run(settings, studies, new)
+        return _dry_run(settings, studies, new, options)
     with run_lock() as lock:
         if new:
             activate(new)
             settings = params.load()
         for path in sync.write_generated(settings):
             print(f"attnprior: {path} written")
-        return _run(settings, studies or settings["active"], snakemake_args, lock, begun)
+        return _run(settings, studies or settings["active"], snakemake_args, options, lock, begun)
 
 
-def _dry_run(settings: dict, studies: list[str], new: list[str]) -> int:
+def _dry_run(settings: dict, studies: list[str], new: list[str], options: Any) -> int:
     for name in new:
         print(
             f"study {name!r} is not active yet: `attnprior run {name}` adds it to `active` in {params.PARAMS}"
         )
-    with snakemake_graph(graph.targets(settings, studies or None)) as jobs:
+    with snakemake_graph(graph.targets(settings, studies or None), options=options) as jobs:
         found = sync.reconcile(jobs, Hashes(), write=False)
+        batch.check(options, jobs, found.planned)
     for job in found.planned:
         print(f"{job.key}: {found.stale.get(job.key, 'follows from jobs above')}")
     print(f"{len(found.planned)} of {len(jobs.jobs)} jobs to run")
     return 0
 
 
-def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: RunLock, begun: float) -> int:
+def _run(
+    settings: dict, studies: list[str], snakemake_args: list[str], options: Any, lock: RunLock, begun: float
+) -> int:
     hashes = Hashes()
+    batch.sweep(options, slurm.newest_log(), earlier=True)
     orphans.wait()
     for path in repair.remove_damaged_checkpoints():
         print(f"attnprior: {path} was damaged and is deleted; its training starts afresh", file=sys.stderr)
-    with snakemake_graph(graph.targets(settings, studies)) as jobs:
+    with snakemake_graph(graph.targets(settings, studies), options=options) as jobs:
         found = sync.reconcile(jobs, hashes)
+        batch.check(options, jobs, found.planned)
     if found.adopted:
         print(f"attnprior: {len(found.adopted)} finished jobs taken over as they are")
     before = manifest.stages()
@@ -94,7 +104,7 @@ def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: Ru
             print(f"attnprior: {len(found.planned)} of {len(jobs.jobs)} jobs to run")
             sys.stdout.flush()
             with tracker():
-                status = _snakemake(studies, settings, snakemake_args, lock, progress, recorder)
+                status = _snakemake(studies, settings, snakemake_args, options, lock, progress, recorder)
             recorder.settle()
         elif _untracked():
             with tracker():
@@ -107,7 +117,9 @@ def _run(settings: dict, studies: list[str], snakemake_args: list[str], lock: Ru
     return status
 
 
-def _snakemake(studies, settings, args, lock: RunLock, progress: Progress, recorder: Recorder) -> int:
+def _snakemake(
+    studies, settings, args, options, lock: RunLock, progress: Progress, recorder: Recorder
+) -> int:
     """Run Snakemake to the end, showing and recording jobs as they finish."""
     wanted = [] if set(studies) == set(settings["active"]) else graph.targets(settings, studies)
     invocation = uuid.uuid4().hex
@@ -117,12 +129,18 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: Progress, recor
     progress.invocation = invocation
     env = environment.child_environment(ATTNPRIOR_INVOCATION=invocation)
     lock.note(running=True)
-    with view(progress) as screen, stop.stoppable(screen.stopping) as stopper:
+    remote = batch.is_remote(options)
+    with view(progress) as screen, stop.stoppable(screen.stopping, remote=remote) as stopper:
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with open(log, "w", encoding="utf-8") as out:
                 stopper.child = child = subprocess.Popen(
-                    command, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(lock.fd,)
+                    command,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    env=env,
+                    pass_fds=(lock.fd,),
+                    process_group=0 if remote else None,  # Ctrl-C reaches it once, through `stopper`
                 )
         except OSError as e:
             raise UserError(f"{log}: {e.strerror}; free space or make it writable") from e
@@ -144,6 +162,7 @@ def _snakemake(studies, settings, args, lock: RunLock, progress: Progress, recor
                     recorder.record()
                 last = time.time()
     lock.note(running=bool(repair.lock_files()))
+    batch.sweep(options, log)
     if stopper.number:
         failures.explain_stop(len(progress.unfinished()), progress.snapshot.total)
         return 128 + stopper.number

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 AGAIN = 5.0  # seconds until what has begun since, or has not heard, is told again
+CANCEL = 60.0  # seconds for Snakemake to cancel its jobs in a batch system, undisturbed by another signal
 GRACE = 2.0  # seconds for what the terminal has told to stop (Ctrl-C, closing it)
 
 
 class Stopper:
     """What became of the signals to this process while Snakemake runs."""
 
-    def __init__(self, interrupted: Callable[[], None]) -> None:
-        self._interrupted = interrupted
+    def __init__(self, interrupted: Callable[[], None], *, remote: bool = False) -> None:
+        self._interrupted, self._remote = interrupted, remote
         self.child: subprocess.Popen | None = None
         self.number = 0  # the first signal that came
         self._at_once = False  # a second one came
@@ -27,17 +28,19 @@ class Stopper:
             self._at_once, self._at = True, time.monotonic()
             return
         self.number = number
-        self._at = time.monotonic() + (GRACE if number in (signal.SIGINT, signal.SIGHUP) else 0.0)
+        told = number in (signal.SIGINT, signal.SIGHUP) and not self._remote  # Snakemake, by the terminal
+        self._at = time.monotonic() + (GRACE if told else 0.0)
 
     def enforce(self) -> None:
         """Stop Snakemake and its jobs if a signal came; to be called again until Snakemake has ended.
 
         On SIGTERM alone Snakemake would wait for the running jobs, perhaps hours. The terminal sends
-        SIGINT and SIGHUP to all of us, so those are given the time to end by themselves. Trainings are
-        asked first, and save their state; after a second signal they are not.
+        SIGINT and SIGHUP to all of us, so those are given the time to end by themselves. With jobs in a
+        batch system Snakemake is out of the terminal's reach, and told once. Trainings are asked first, and
+        save their state; after a second signal they are not.
         """
         if self.number and time.monotonic() >= self._at:
-            self._at = time.monotonic() + AGAIN
+            self._at = time.monotonic() + (CANCEL if self._remote else AGAIN)
             assert self.child is not None
             terminate(self.child.pid, signal.SIGTERM if self._at_once else signal.SIGUSR1)
 
@@ -69,9 +72,12 @@ def _is_stage(process) -> bool:
 
 
 @contextlib.contextmanager
-def stoppable(interrupted: Callable[[], None]) -> Iterator[Stopper]:
-    """Yield a `Stopper` that takes the signals as long as the block runs and calls `interrupted` on each."""
-    stopper = Stopper(interrupted)
+def stoppable(interrupted: Callable[[], None], *, remote: bool = False) -> Iterator[Stopper]:
+    """Yield a `Stopper` that takes the signals as long as the block runs and calls `interrupted` on each.
+
+    `remote` says that a batch system runs the jobs.
+    """
+    stopper = Stopper(interrupted, remote=remote)
     previous = {number: signal.signal(number, stopper.handle) for number in SIGNALS}
     try:
         yield stopper

@@ -1,0 +1,43 @@
+"""Runs whose jobs a batch system executes: checks before anything is submitted, and what is left after."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from attnprior.errors import UserError
+from attnprior.workflow import slurm
+from attnprior.workflow.engines import LOCAL, Graph, Job
+
+
+def is_remote(options: Any) -> bool:
+    """Return whether jobs run elsewhere, by the options of `engines.snakemake_options`."""
+    return options is not None and options.executor not in (LOCAL, "local", "dryrun", "touch")
+
+
+def check(options: Any, graph: Graph, planned: list[Job]) -> None:
+    """Check that the batch system can run the planned jobs, before any is submitted.
+
+    Raises:
+        UserError: it cannot be asked, or can never run a job as it is.
+    """
+    if not planned or not is_remote(options) or options.executor != slurm.EXECUTOR:
+        return
+    known, default = slurm.partitions()
+    seen: set[str] = set()
+    for attempt in sorted({1, 1 + (options.retries or 0)}):
+        for job in planned:
+            resources = graph.resources(job, attempt)
+            if (what := f"{attempt} {job.rule} {sorted(map(str, resources.items()))}") not in seen:
+                seen.add(what)
+                slurm.check([slurm.Request(job.key, attempt, resources)], known, default)
+
+
+def sweep(options: Any, log: Path | None, *, earlier: bool = False) -> None:
+    """Cancel what is left in the queue of the run with Snakemake's log `log`, a killed one if `earlier`."""
+    if not is_remote(options) or options.executor != slurm.EXECUTOR or log is None:
+        return
+    with contextlib.suppress(UserError, OSError):  # a dead controller is told of where it matters
+        if left := slurm.cancel_left(log):
+            whose = " of a killed run" if earlier else ""
+            print(f"attnprior: {left} jobs{whose} left in Slurm's queue are cancelled", file=sys.stderr)
