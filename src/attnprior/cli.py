@@ -16,7 +16,7 @@ EXAMPLES = """examples:
   attnprior run                   make the active studies; repeat only what is stale
   attnprior run digits -n         list what would run
   attnprior run -- --cores 1      hand arguments to Snakemake
-  attnprior status                jobs done and to do, and the last failures
+  attnprior status                what is done, runs, waits and failed; also during a run
   attnprior study show digits     what a study compares and costs, before it runs
   attnprior doctor                what would hinder a run on this machine
   attnprior sync                  after a clone with `dvc pull`, or a checkout
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         "sync", help="after a clone, pull or checkout: let Snakemake take over finished files"
     )
     commands.add_parser("check", help="prove that Snakefile, dvc.yaml and arms.yaml declare the same work")
-    commands.add_parser("status", help="jobs done and to do, what DVC has not recorded, the last failures")
+    commands.add_parser("status", help="jobs done, running, waiting, failed; time left; what DVC lacks")
 
     doctor = commands.add_parser(
         "doctor", help="look for what would hinder a run here: versions, memory, disk, locks, …"
@@ -216,8 +216,10 @@ def dispatch(args: argparse.Namespace, after: list[str]) -> int:
         from attnprior.workflow.mlflow_ui import ui
 
         return ui(Path("."), port=args.port)
-    from attnprior.workflow import inspect
+    if args.command == "status":
+        from attnprior.workflow.status import status
 
+        return status()
     if args.command == "doctor":
         from attnprior.workflow.doctor import doctor
 
@@ -226,11 +228,11 @@ def dispatch(args: argparse.Namespace, after: list[str]) -> int:
         from attnprior.workflow.show import show_study
 
         return show_study(args.study, as_json=args.json)
+    from attnprior.workflow import inspect
+
     if args.command == "study":
         return inspect.list_studies()
-    return {"sync": inspect.sync_command, "check": inspect.check_command, "status": inspect.status}[
-        args.command
-    ]()
+    return {"sync": inspect.sync_command, "check": inspect.check_command}[args.command]()
 
 
 def _log_traceback() -> Path | None:

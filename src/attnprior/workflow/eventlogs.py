@@ -154,12 +154,6 @@ class Tail:
         return [event for line in whole.splitlines() if (event := _event(line)) is not None]
 
 
-def last_error(path: Path | str) -> str | None:
-    """Return the one-line error of a log's newest attempt if that failed or was stopped."""
-    events = Tail(path).read()
-    return events[-1].get("error") if events and events[-1]["event"] == "end" else None
-
-
 def _event(line: bytes) -> dict | None:
     try:
         event = json.loads(line)

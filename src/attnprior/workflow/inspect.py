@@ -1,10 +1,7 @@
-"""Commands that look: `sync`, `check`, `status`, `study list`."""
-
-from collections import Counter
+"""Commands that look: `sync`, `check`, `study list`."""
 
 from attnprior.workflow import capacity, check, graph, params, sync
 from attnprior.workflow.engines import Stages, snakemake_graph
-from attnprior.workflow.eventlogs import last_error
 from attnprior.workflow.lock import run_lock
 from attnprior.workflow.show import operations
 from attnprior.workflow.state import Hashes
@@ -33,27 +30,6 @@ def check_command() -> int:
         lines = check.disagreements(settings, jobs, stages)
         print("\n".join(lines) or check.summary(jobs, stages))
     return 1 if lines else 0
-
-
-def status() -> int:
-    """Print how far the active studies are, what DVC has not recorded, and the last failures."""
-    settings = params.load()
-    with snakemake_graph() as jobs, Stages() as stages:
-        found = sync.reconcile(jobs, Hashes(), write=False)
-        changed = stages.changed()
-    planned = {j.key for j in found.planned}
-    total = Counter(j.rule for j in jobs.jobs)
-    to_do = Counter(j.rule for j in found.planned)
-    print(f"active studies: {', '.join(settings['active'])}")
-    for rule, n in total.items():
-        print(f"  {rule:17} {n - to_do[rule]:5} of {n} current")
-    print(f"not recorded in dvc.lock: {', '.join(sorted(changed)) or 'nothing'}")
-    failures = [(j, e) for j in jobs.jobs if j.key in planned and (e := last_error(j.logs["events"]))]
-    for job, error in failures:
-        print(f"failed: {job.key}: {error} (log: {job.logs['text']})")
-    if planned:
-        print("next: attnprior run")
-    return 0
 
 
 def list_studies() -> int:

@@ -120,11 +120,11 @@ def draw(now_is: Snapshot, now: float, console: "Console", instead: str | None =
     head.append(f", {now_is.failed} failed", style="bold red" if now_is.failed else "bold")
     if now_is.stopped:
         head.append(f", {now_is.stopped} stopped", style="bold")
-    times = f"{_short(now - now_is.begun)} elapsed"
+    times = f"{short(now - now_is.begun)} elapsed"
     if instead is not None:
         times += instead
     elif now_is.ends_at is not None and now_is.done < now_is.total:
-        times += f", about {_short(max(0.0, now_is.ends_at - now))} left"
+        times += f", about {short(max(0.0, now_is.ends_at - now))} left"
     lines = [head, Text(f"{bar(now_is.done / now_is.total, console)} {times}")]
     if now_is.rows and room:
         lines.append(Text(titles(width), style="dim"))
@@ -157,7 +157,7 @@ def line(row: Row, now: float, width: int) -> str:
         "" if row.loss is None else f"{row.loss:.4g}",
         "" if row.accuracy is None else f"{100 * row.accuracy:.1f}",
         "" if row.images_per_second is None else f"{row.images_per_second:.0f}",
-        "" if row.ends_at is None else _short(max(0.0, row.ends_at - now)),
+        "" if row.ends_at is None else short(max(0.0, row.ends_at - now)),
     )
     return _columns(row.key, cells, width)
 
@@ -175,7 +175,7 @@ def _columns(name: str, cells: tuple[str, ...], width: int) -> str:
     return f"{cut:{room}} {right}"
 
 
-def _short(seconds: float) -> str:
+def short(seconds: float) -> str:
     """Return seconds as "42 s", "3:07" (minutes) or "2:03:07" (hours)."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 1:

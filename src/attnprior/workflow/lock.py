@@ -50,7 +50,7 @@ def run_lock() -> Iterator[RunLock]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{_described(holder)} works in {Path.cwd()}; wait for it or stop it") from None
+            raise UserError(f"{described(holder)} works in {Path.cwd()}; wait for it or stop it") from None
         if lock_files():
             if not holder.get("running"):
                 raise UserError(
@@ -75,6 +75,24 @@ def run_lock() -> Iterator[RunLock]:
         os.close(fd)
 
 
+def holder() -> dict | None:
+    """Return what the run that works in this checkout noted, None if there is none.
+
+    Of a process on another machine only its note can tell.
+    """
+    try:
+        fd = os.open(LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        found = _read(fd)
+    finally:
+        os.close(fd)
+    if found.get("host") != socket.gethostname():
+        return found if found.get("running") else None
+    return found if any(_is_ours(found.get(k)) for k in ("pid", "snakemake")) else None
+
+
 def _read(fd: int) -> dict:
     try:
         found = json.loads(os.pread(fd, 10_000, 0) or b"{}")
@@ -83,7 +101,7 @@ def _read(fd: int) -> dict:
         return {}
 
 
-def _described(holder: dict) -> str:
+def described(holder: dict) -> str:
     """Return who holds the lock. A killed `attnprior run` leaves it to the Snakemake that it started."""
     pid, host = holder.get("pid", "unknown"), holder.get("host", socket.gethostname())
     if host != socket.gethostname():

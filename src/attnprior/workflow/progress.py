@@ -180,18 +180,7 @@ class Progress:
             counts[watched.state] += 1
         running = [w for w in self._jobs if w.state == RUNNING]
         ends = {w.job.key: w.ends_at(self._expected(w.job.rule)) for w in running}
-        rows = tuple(
-            Row(
-                w.job.key,
-                w.step if w.total is not None else None,
-                w.total,
-                w.values.get("loss"),
-                w.values.get("val_top1"),
-                rate * w.images if (rate := w.rate()) is not None and w.images is not None else None,
-                ends[w.job.key],
-            )
-            for w in running
-        )
+        rows = tuple(row_of(w, ends[w.job.key]) for w in running)
         return Snapshot(
             len(self._jobs),
             counts[DONE],
@@ -220,6 +209,20 @@ class Progress:
         left = sum(usual if (v := known[w.job.rule]) is None else v for w in self._jobs if w.state == WAITING)
         left += sum(max(0.0, (end or now + usual) - now) for end in ends.values())
         return now + left * (now - self._begun) / work if work > 0 else None
+
+
+def row_of(running: Watched, ends_at: float | None) -> Row:
+    """Return a running job as a view shows it."""
+    rate = running.rate()
+    return Row(
+        running.job.key,
+        running.step if running.total is not None else None,
+        running.total,
+        running.values.get("loss"),
+        running.values.get("val_top1"),
+        rate * running.images if rate is not None and running.images is not None else None,
+        ends_at,
+    )
 
 
 def read_record(path: str) -> dict:

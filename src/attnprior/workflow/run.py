@@ -128,7 +128,7 @@ def _snakemake(
     command += ["--", *wanted] if wanted else []
     progress.invocation = invocation
     env = environment.child_environment(ATTNPRIOR_INVOCATION=invocation)
-    lock.note(running=True)
+    lock.note(running=True, invocation=invocation)
     remote = batch.is_remote(options)
     with view(progress) as screen, stop.stoppable(screen.stopping, remote=remote) as stopper:
         try:
@@ -144,7 +144,7 @@ def _snakemake(
                 )
         except OSError as e:
             raise UserError(f"{log}: {e.strerror}; free space or make it writable") from e
-        lock.note(running=True, snakemake=child.pid)
+        lock.note(running=True, invocation=invocation, snakemake=child.pid)
         last = time.time()
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
