@@ -1,4 +1,4 @@
-"""`attnprior status`: what it reads from event logs and the lock, and what it says while a run is under way."""
+"""`attnprior status`: what it reads from event logs and the lock, and what it says of a run under way."""
 
 import json
 import os

@@ -90,7 +90,7 @@ def holder() -> dict | None:
         os.close(fd)
     if found.get("host") != socket.gethostname():
         return found if found.get("running") else None
-    return found if any(_is_ours(found.get(k)) for k in ("pid", "snakemake")) else None
+    return found if any(_is_ours(found[k]) for k in ("pid", "snakemake") if k in found) else None
 
 
 def _read(fd: int) -> dict:
