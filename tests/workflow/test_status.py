@@ -78,8 +78,10 @@ def note(folder, **facts):
 def test_the_run_under_way_is_known_by_its_process_or_elsewhere_by_its_note(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert lock.holder() is None
-    ours = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "attnprior"])
+    script = "import time; print(flush=True); time.sleep(60)"
+    ours = subprocess.Popen([sys.executable, "-c", script, "attnprior"], stdout=subprocess.PIPE)
     try:
+        ours.stdout.readline()
         note(tmp_path, pid=ours.pid, invocation="now")
         assert lock.holder()["invocation"] == "now"
         note(tmp_path, pid=os.getpid() if b"attnprior" not in Path("/proc/self/cmdline").read_bytes() else 1)
