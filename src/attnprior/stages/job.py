@@ -220,7 +220,7 @@ def run_stage(stage: Stage, work: Callable[[Job], dict], argv: list[str] | None)
     (`attnprior.train.stopping`).
     """
     args = parser(stage).parse_args(argv)
-    with stopping.signals():
+    with stopping.signals(to_the_end=argv is None):
         return _run(stage, work, args)
 
 
