@@ -207,7 +207,7 @@ class Job:
         self.events.end("failed", {}, [], error)
 
     def stop(self, why: str) -> None:
-        """Write the `end` event of an attempt that saved its state; the next goes on in the same log."""
+        """Write the `end` event of an attempt that saved its state; the next goes on from there."""
         self.events.end("stopped", {}, [], why)
 
 
