@@ -9,6 +9,7 @@ from importlib import metadata
 
 import attnprior
 
+IMPORTED = time.monotonic()
 LARGE = {
     "torch": "torch",
     "pillow": "PIL",
@@ -90,13 +91,13 @@ def invocation() -> str | None:
 
 
 def process_age() -> float:
-    """Return the seconds since this process started (0 where the system does not tell)."""
+    """Return the seconds since this process started, or since this import where the system does not tell."""
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as f:
             ticks = int(f.read().rpartition(")")[2].split()[19])  # field 22, after the name
         return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
     except (OSError, AttributeError, IndexError, ValueError):
-        return 0.0
+        return time.monotonic() - IMPORTED
 
 
 def max_rss_mb() -> int:

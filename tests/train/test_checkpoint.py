@@ -163,6 +163,33 @@ def test_saving_takes_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
             assert checkpoint.due() is due and checkpoint.due(within=True) is due
 
 
+def test_after_the_last_epoch_a_second_of_training_is_saved_unless_a_save_takes_longer(tmp_path, monkeypatch):
+    monkeypatch.delenv("ATTNPRIOR_CHECKPOINT_SECONDS", raising=False)
+    now = [100.0]
+    monkeypatch.setattr("attnprior.train.checkpoint.time.monotonic", lambda: now[0])
+    with Checkpoint(tmp_path, "k", "x", nothing) as checkpoint:
+        now[0] += 0.5
+        assert not checkpoint.due(last=True)
+        now[0] += 0.6
+        assert checkpoint.due(last=True) and not checkpoint.due()
+        monkeypatch.setattr(torch, "save", lambda *_: now.__setitem__(0, now[0] + 3))
+        checkpoint.save(1, STATE)
+        now[0] += 2
+        assert not checkpoint.due(last=True)
+        now[0] += 2
+        assert checkpoint.due(last=True)
+
+
+def test_a_state_of_another_key_may_be_of_another_form(tmp_path):
+    torch.save(
+        {"key": "former", "job_id": "x", "attempts": 1, "epoch": 1, "state": {}}, tmp_path / "state.pt"
+    )
+    said = []
+    with Checkpoint(tmp_path, "k", "x", said.append) as checkpoint:
+        assert checkpoint.state is None
+    assert len(said) == 1 and "is of other parameters" in said[0]
+
+
 def test_the_steps_of_an_epoch_not_ended_come_back(tmp_path):
     with Checkpoint(tmp_path, "k", "x", nothing) as checkpoint:
         checkpoint.save(2, STATE, 3)

@@ -1,14 +1,21 @@
 """A training that is asked to stop saves its state between two steps and goes on with the same bytes."""
 
+import copy
 import math
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
+import torch
 
+from attnprior.data.augment import Shifted
 from attnprior.errors import UserError
 from attnprior.train import stopping
+from attnprior.train.checkpoint import Checkpoint
 from attnprior.train.engine import train
 from attnprior.train.stopping import Ended, Stopped
 from attnprior.train.supervised import Supervised
@@ -18,6 +25,7 @@ from tests.train.test_engine import same
 MIXED = replace(AUGMENT, flip=0.5, mixup=0.8, cutmix=1.0, mix_probability=0.7, mix_switch=0.5)
 LARS = {"optimizer": "lars", "momentum": 0.9, "trust": 0.01}
 FULL = replace(RECIPE, ema=0.9, augment=MIXED, grad_clip=1.0, accumulate=2, batch_size=4, **LARS)
+handled = partial(stopping.signals, to_the_end=False)
 STEPS = 3  # of an epoch, in all recipes here
 
 
@@ -41,7 +49,7 @@ def run(checkpoint, recipe=FULL, method="none", sends=(), settings=None, evaluat
 
     images, labels = data()
     measured = (lambda: {"val_loss": float(net.predict(images.plain()).sum())}) if evaluate else None
-    with stopping.signals():
+    with handled():
         rows = train(net.student, wrapped, images, labels, recipe, 0, checkpoint, evaluate=measured)
     return net.student, rows
 
@@ -88,7 +96,10 @@ def test_an_evaluation_is_left_and_made_again(tmp_path):
         signal.raise_signal(signal.SIGTERM)
         return {"val_loss": float(net.predict(data()[0].plain()).sum())}
 
-    with pytest.raises(Stopped, match=rf"SIGTERM after epoch 1 step {STEPS};"), stopping.signals():
+    with (
+        pytest.raises(Stopped, match=rf"SIGTERM after epoch 1 step {STEPS};"),
+        handled(),
+    ):
         train(net.student, Supervised(net, FULL, 0), *data(), FULL, 0, checkpoint, evaluate=evaluate)
     checkpoint.state = checkpoint.saves[-1]
     assert checkpoint.state["rows"] == [] and checkpoint.state["step"] == STEPS
@@ -119,19 +130,57 @@ def test_the_first_signal_asks_and_a_second_one_ends(tmp_path, numbers, error, s
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_outside_of_a_training_a_signal_ends_at_once(number, status):
-    with pytest.raises(Ended) as caught, stopping.signals():
+    with pytest.raises(Ended) as caught, handled():
         signal.raise_signal(number)
     assert caught.value.code == status and str(caught.value) == f"terminated ({number.name})"
 
 
 def test_a_signal_after_the_last_look_ends_when_the_loop_does():
-    with pytest.raises(Ended), stopping.signals(), stopping.watching(lambda: 0.0):
+    with pytest.raises(Ended), handled(), stopping.watching(lambda: 0.0):
         signal.raise_signal(signal.SIGUSR1)
+
+
+def test_once_the_state_is_saved_or_all_is_written_signals_are_ignored(tmp_path):
+    with handled():
+        with pytest.raises(Stopped), stopping.watching(lambda: 0.0):
+            raise Stopped("SIGTERM", 1, 1)
+        for number in stopping.SIGNALS:
+            signal.raise_signal(number)
+    with handled():
+        Checkpoint(tmp_path / "job", "key", "id", print).close(remove=True)
+        for number in stopping.SIGNALS:
+            signal.raise_signal(number)
+    with pytest.raises(Ended), handled():
+        signal.raise_signal(signal.SIGTERM)  # of the next job of this process
+
+
+def test_a_signal_while_the_interpreter_ends_takes_nothing_from_a_finished_job():
+    code = (
+        "import os, signal; from attnprior.train import stopping\n"
+        "with stopping.signals(to_the_end=True): stopping.ignore()\n"
+        "for n in stopping.SIGNALS: os.kill(os.getpid(), n)\n"
+        "print('ended')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ended\n")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_state_within_an_epoch_goes_on_on_a_gpu(tmp_path):
+    images = Shifted(torch.zeros(20, 1, 8, 8, dtype=torch.uint8, device="cuda"), [0.3], [0.25], 1)
+    labels = data()[1].cuda()
+    net, checkpoint = network("none").to("cuda"), MemoryCheckpoint(tmp_path, within=True)
+    train(net.student, Supervised(net, RECIPE, 0), images, labels, RECIPE, 0, checkpoint)
+    state = copy.deepcopy(checkpoint.saves[0])
+    assert state["step"] == 1
+    state["total"] = state["total"].cpu()  # as a file is read
+    checkpoint.state = state
+    train(net.student, Supervised(net, RECIPE, 0), images, labels, RECIPE, 0, checkpoint)
 
 
 def test_the_handlers_of_before_come_back():
     before = [signal.getsignal(n) for n in stopping.SIGNALS]
-    with stopping.signals():
+    with handled():
         assert signal.getsignal(signal.SIGUSR1) not in before
     assert [signal.getsignal(n) for n in stopping.SIGNALS] == before
 

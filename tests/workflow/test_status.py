@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attnprior.train.checkpoint import Checkpoint
 from attnprior.workflow import lock, status
 from tests.faults import disturb
 from tests.workflow.test_progress import event, finish, job, started, write
@@ -30,13 +31,37 @@ def test_attempts_are_told_apart_by_their_end_and_by_the_run_they_belong_to(tmp_
     jobs = [job(tmp_path, seed=k) for k in range(5)]
     write(jobs[0], started(0.0, invocation="now", total=9), *rows(1))
     write(jobs[1], started(0.0, invocation="before", total=9), *rows(1, 2))
-    write(jobs[2], started(0.0), event(event="end", time=1.0, status="failed", error="it broke"))
-    write(jobs[3], started(0.0), event(event="end", time=1.0, status="stopped", error="stopped by SIGTERM"))
+    ends = [event(event="end", time=1.0, status=s, error="it broke") for s in ("failed", "stopped")]
+    write(jobs[2], started(0.0, invocation="now"), ends[0])
+    write(jobs[3], started(0.0, invocation="now"), ends[1])
     found = status.attempts_of(jobs, HOLDER)
     parts = found.running, found.interrupted, found.failed, found.stopped
     assert [keys(p) for p in parts] == [[j.key] for j in jobs[:4]]
     assert status.done_of(found.interrupted[0]) == "2 of 9"
     assert keys(status.attempts_of(jobs, None).interrupted) == [j.key for j in jobs[:2]]
+
+
+def test_what_failed_before_a_run_waits_in_it(tmp_path):
+    jobs = [job(tmp_path, seed=k) for k in range(2)]
+    for one, end in zip(jobs, ("failed", "stopped"), strict=True):
+        write(
+            one, started(0.0, invocation="before"), event(event="end", time=1.0, status=end, error="it broke")
+        )
+    attempts = status.attempts_of(jobs, HOLDER)
+    assert attempts == status.Attempts([], [], [], [])
+    assert status.of_run(attempts, {j.key for j in jobs}, jobs, 3.0) == ["0 running, 2 waiting, 0 failed"]
+    before = status.attempts_of(jobs, None)
+    assert (keys(before.failed), keys(before.stopped)) == ([jobs[0].key], [jobs[1].key])
+
+
+def test_a_training_that_holds_its_checkpoint_runs_whoever_started_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = job(tmp_path)
+    write(one, started(0.0, total=9), *rows(1))
+    folder = Path("checkpoints", *one.key.split("/"))
+    with Checkpoint(folder, "key", "id", print):
+        assert keys(status.attempts_of([one], None).running) == [one.key]
+    assert keys(status.attempts_of([one], None).interrupted) == [one.key]
 
 
 def test_time_left_is_that_of_all_jobs_at_the_present_number_side_by_side(tmp_path):
@@ -105,12 +130,13 @@ def test_a_run_is_watched_from_another_shell_and_one_that_was_killed_is_told(pro
         lambda: any("epoch 3:" in p.read_text() for p in project.root.glob("logs/train_student/**/*.log"))
     )
     said = project.attnprior("status").stdout
-    assert f"running: `attnprior run` (process {run.process.pid})" in said
+    assert f"at work: another `attnprior run` (process {run.process.pid})" in said
     assert re.search(r"train_student/digits/\w+/seed\d +\d+/400 ", said), said
     assert re.search(r"^[12] running, \d+ waiting, 0 failed", said, re.M), said
     assert "next:" not in said
     os.killpg(run.process.pid, signal.SIGKILL)
     run.process.wait()
     said = project.attnprior("status").stdout
-    assert "running:" not in said and "next: attnprior run" in said
-    assert re.search(r"interrupted: train_student/digits/\w+/seed\d was killed after \d+ of 400;", said), said
+    assert "at work:" not in said and "next: attnprior run" in said
+    ended = r"interrupted: train_student/digits/\w+/seed\d after \d+ of 400: begun and not ended"
+    assert re.search(ended, said), said

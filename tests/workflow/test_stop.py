@@ -46,3 +46,15 @@ def test_a_stage_is_asked_first_and_ended_by_a_second_signal(number):
         job.kill()
         child.kill()
         child.communicate()
+
+
+def test_what_the_caller_ignores_stays_ignored():
+    """As for `nohup attnprior run`: the end of the terminal must not end the run."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stoppable(lambda: None) as stopper:
+            signal.raise_signal(signal.SIGHUP)
+            assert stopper.number == 0 and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) == stopper.handle
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -207,7 +207,7 @@ class Job:
         self.events.end("failed", {}, [], error)
 
     def stop(self, why: str) -> None:
-        """Write the `end` event of an attempt that saved its state; the next goes on in the same log."""
+        """Write the `end` event of an attempt that saved its state; the next goes on from there."""
         self.events.end("stopped", {}, [], why)
 
 
@@ -220,7 +220,7 @@ def run_stage(stage: Stage, work: Callable[[Job], dict], argv: list[str] | None)
     (`attnprior.train.stopping`).
     """
     args = parser(stage).parse_args(argv)
-    with stopping.signals():
+    with stopping.signals(to_the_end=argv is None):
         return _run(stage, work, args)
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from attnprior.errors import BusyError, UserError, one_line
 from attnprior.files import atomic
+from attnprior.train import stopping
 
 SECONDS = 10.0  # between two saves, unless ATTNPRIOR_CHECKPOINT_SECONDS says otherwise (0: each epoch)
+WORTH = 1.0  # seconds of training that are saved after the last epoch, for predictions and probes follow
 REST = 20.0  # times what the last save took pass before the next, so that at most 5 % of the time is saving
 
 
@@ -62,11 +64,15 @@ class Checkpoint:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def due(self, *, within: bool = False) -> bool:
-        """Return whether the last save is long enough ago; not `within` epochs where the end of each is."""
+    def due(self, *, within: bool = False, last: bool = False) -> bool:
+        """Return whether the last save is long enough ago; not `within` epochs where the end of each is.
+
+        After the `last` epoch less is enough.
+        """
         if self._interval <= 0:
             return not within
-        return time.monotonic() - self._saved_at >= max(self._interval, REST * self._took)
+        rest = max(min(WORTH, self._interval), self._took) if last else max(self._interval, REST * self._took)
+        return time.monotonic() - self._saved_at >= rest
 
     def save(self, epoch: int, state: dict[str, Any], step: int = 0) -> None:
         """Replace the saved state atomically; `state` holds tensors, numbers, texts, lists and dicts.
@@ -99,10 +105,11 @@ class Checkpoint:
         self.slowest_save = max(self.slowest_save, self._took)
 
     def close(self, *, remove: bool = False) -> None:
-        """Release the lock, and with `remove` delete the state: the job is done."""
+        """Release the lock, and with `remove` delete the state: the job is done, a signal comes too late."""
         if self._lock is None:
             return
         if remove:
+            stopping.ignore()
             for path in [self.path, *self._folder.glob(".state.pt.*.tmp"), self._folder / "lock"]:
                 path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # someone put a file there
@@ -123,13 +130,16 @@ class Checkpoint:
             if damaged is not None:
                 raise ValueError(f"{damaged}: wrong checksum")
             found = torch.load(self.path, map_location="cpu", weights_only=True)
-            same = found["key"] == self._key
-            complete = isinstance(found["state"], dict) and found["epoch"] >= 0 and found["attempts"] > 0
-            complete = complete and found["step"] >= 0
+            usable = (
+                found["key"] == self._key
+                and isinstance(found["state"], dict)
+                and min(found["epoch"], found["step"]) >= 0
+                and found["attempts"] > 0
+            )
         except Exception as e:  # whatever a damaged file makes the reader raise: training can start afresh
             self._say(f"checkpoint {self.path} cannot be read ({one_line(e)[:200]}); training starts afresh")
             return None
-        if not same or not complete:
+        if not usable:
             self._say(
                 f"checkpoint {self.path} is of other parameters, inputs, code or versions;"
                 " training starts afresh"

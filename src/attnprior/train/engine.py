@@ -76,6 +76,7 @@ def train(
             average.load_state_dict(checkpoint.state["ema"])
         rows = checkpoint.state["rows"]
         begin, total, names = (checkpoint.state[k] for k in ("step", "total", "names"))
+        total = total.to(labels.device) if isinstance(total, Tensor) else total
         checkpoint.state = None
     guard = Guard(model, optimizer, objective, checkpoint)
     per_epoch = steps_per_epoch(len(images), recipe.batch_size * recipe.accumulate)
@@ -136,7 +137,7 @@ def train(
             if on_row is not None:
                 on_row(row)
             reason = watch.wanted()
-            if reason is not None or checkpoint.due():
+            if reason is not None or checkpoint.due(last=epoch + 1 == recipe.epochs):
                 save(epoch + 1, 0)
             if reason is not None:
                 raise stopping.Stopped(reason, epoch + 1, per_epoch)

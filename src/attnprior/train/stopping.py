@@ -2,7 +2,8 @@
 
 In a training loop (`watching`) SIGTERM, SIGUSR1 and SIGINT are requests: the loop looks between steps, saves
 its state and raises `Stopped`. A second SIGTERM or SIGINT ends the process at once, and so does any of
-the three outside of a loop. SIGUSR1 only ever asks, so it may come from several sides.
+the three outside of a loop; once the state is saved, or what was trained is written, all are ignored.
+SIGUSR1 only ever asks, so it may come from several sides.
 """
 
 import contextlib
@@ -67,6 +68,7 @@ class Watch:
 
 
 _watch: Watch | None = None  # signals and the time are those of the process, so there is one
+_late = False  # nothing is lost any more, and nothing won by a stop
 
 
 @contextlib.contextmanager
@@ -81,6 +83,9 @@ def watching(slowest_save: Callable[[], float]) -> Iterator[Watch]:
     _watch = watch = Watch(slowest_save)
     try:
         yield watch
+    except Stopped:
+        ignore()
+        raise
     finally:
         _watch = None
     if watch.signal is not None:
@@ -94,22 +99,32 @@ def check() -> None:
         raise Asked(reason)
 
 
+def ignore() -> None:
+    """Let signals pass from now on: the state is saved, or all is done but what takes a moment."""
+    global _late
+    _late = True
+
+
 @contextlib.contextmanager
-def signals() -> Iterator[None]:
-    """Handle the signals as the module says until the block ends.
+def signals(*, to_the_end: bool) -> Iterator[None]:
+    """Handle the signals as the module says until the block ends, or `to_the_end` of the process.
 
     SIGINT stays ignored where the parent process wants that, as shells do for what they run behind them.
     """
+    global _late
+    _late = False
     taken = [n for n in SIGNALS if n != signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, _handle) for number in taken}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if to_the_end else handler)
 
 
 def _handle(number: int, _frame: FrameType | None) -> None:
+    if _late:
+        return
     if _watch is None:
         _end(number)
     elif _watch.signal is None:

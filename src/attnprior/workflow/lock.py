@@ -114,7 +114,9 @@ def described(holder: dict) -> str:
 
 def _is_ours(pid) -> bool:
     """Return whether the process lives and is of this package, not another that got its number."""
+    import psutil
+
     try:
-        return b"attnprior" in Path(f"/proc/{int(pid)}/cmdline").read_bytes()
-    except (OSError, ValueError):
+        return any("attnprior" in word for word in psutil.Process(int(pid)).cmdline())
+    except (psutil.Error, TypeError, ValueError):
         return False

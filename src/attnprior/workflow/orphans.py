@@ -16,7 +16,7 @@ def wait() -> None:
     """
     for path in sorted(Path("checkpoints").rglob("lock")):
         said = False
-        while (pid := _holder(path)) is not None:
+        while (pid := holder(path)) is not None:
             if not said:
                 job = "/".join(path.parent.parts[1:])
                 print(
@@ -29,7 +29,7 @@ def wait() -> None:
             time.sleep(POLL)
 
 
-def _holder(path: Path) -> str | None:
+def holder(path: Path) -> str | None:
     """Return the process that holds the lock `path`, or None if nobody does."""
     try:
         fd = os.open(path, os.O_RDONLY)

@@ -1,6 +1,6 @@
 """`attnprior status`: what is done, runs, waits or failed, from the files alone, in any shell that sees them.
 
-It changes nothing and takes no lock, so it may be asked while a run is under way, here or on another machine.
+It changes nothing, and asks DVC nothing while a run is under way, here or on another machine.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from attnprior.workflow import live, lock, params, sync
+from attnprior.workflow import live, lock, orphans, params, sync
 from attnprior.workflow.engines import Job, Stages, snakemake_graph
 from attnprior.workflow.eventlogs import Tail
 from attnprior.workflow.progress import FAILED, RUNNING, STOPPED, Watched, earlier_seconds, row_of
@@ -23,10 +23,13 @@ TAIL = 5  # last lines of the log of a job that failed
 
 @dataclass(frozen=True)
 class Attempts:
-    """The newest attempts of jobs that are not current, by what became of them."""
+    """The newest attempts of jobs that are not current, by what became of them.
+
+    Of a run under way only its own count as stopped or failed: it makes the others again.
+    """
 
     running: list[Watched]
-    interrupted: list[Watched]  # begun, not ended, and no run is there to end them
+    interrupted: list[Watched]  # begun, not ended, and no process is there to end them
     stopped: list[Watched]
     failed: list[Watched]
 
@@ -34,24 +37,24 @@ class Attempts:
 def status() -> int:
     """Print how far the active studies are, what runs and when it ends, what failed, what DVC lacks."""
     settings = params.load()
-    with snakemake_graph() as jobs, Stages() as stages:
-        found = sync.reconcile(jobs, Hashes(), write=False)
-        changed = stages.changed()
-    planned = {j.key for j in found.planned}
-    total, to_do = Counter(j.rule for j in jobs.jobs), Counter(j.rule for j in found.planned)
+    holder = lock.holder()
+    with snakemake_graph() as jobs:
+        planned = {j.key for j in sync.reconcile(jobs, Hashes(), write=False).planned}
+    total = Counter(j.rule for j in jobs.jobs)
+    to_do = Counter(j.rule for j in jobs.jobs if j.key in planned)
     print(f"active studies: {', '.join(settings['active'])}")
     for rule, n in total.items():
         print(f"  {rule:17} {n - to_do[rule]:5} of {n} current")
-    print(f"not recorded in dvc.lock: {', '.join(sorted(changed)) or 'nothing'}")
-    holder = lock.holder()
+    if holder is None:  # a run records as it goes on, and DVC lets one at a time
+        with Stages() as stages:
+            print(f"not recorded in dvc.lock: {', '.join(sorted(stages.changed())) or 'nothing'}")
     attempts = attempts_of([j for j in jobs.jobs if j.key in planned], holder)
-    if holder is not None:
-        print(f"running: {lock.described(holder).removeprefix('another ')}")
+    if holder is not None or attempts.running:
+        print(f"at work: {lock.described(holder) if holder else 'no `attnprior run`'}")
         print("\n".join(of_run(attempts, planned, jobs.jobs, time.time())))
     for watched in attempts.interrupted:
-        print(
-            f"interrupted: {watched.job.key} was killed after {done_of(watched)}; `attnprior run` resumes it"
-        )
+        key, done = watched.job.key, done_of(watched)
+        print(f"interrupted: {key} after {done}: begun and not ended, killed perhaps")
     for watched in attempts.stopped:
         print(f"stopped: {watched.job.key}: {watched.error}")
     for watched in attempts.failed:
@@ -71,12 +74,12 @@ def attempts_of(planned: Iterable[Job], holder: dict | None) -> Attempts:
         for event in watched.tail.read():
             watched.take(event)
             of = event.get("invocation") if event["event"] == "start" else of
+        own = invocation is not None and of == invocation
         if watched.state == RUNNING:
-            (found.running if holder is not None and of == invocation else found.interrupted).append(watched)
-        elif watched.state == STOPPED:
-            found.stopped.append(watched)
-        elif watched.state == FAILED:
-            found.failed.append(watched)
+            held = orphans.holder(Path("checkpoints", *job.key.split("/"), "lock")) is not None
+            (found.running if own or held else found.interrupted).append(watched)
+        elif watched.state in (STOPPED, FAILED) and (own or invocation is None):
+            (found.stopped if watched.state == STOPPED else found.failed).append(watched)
     return found
 
 

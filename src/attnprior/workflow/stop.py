@@ -78,7 +78,9 @@ def stoppable(interrupted: Callable[[], None], *, remote: bool = False) -> Itera
     `remote` says that a batch system runs the jobs.
     """
     stopper = Stopper(interrupted, remote=remote)
-    previous = {number: signal.signal(number, stopper.handle) for number in SIGNALS}
+    # What the caller lets pass stays so: nohup ignores the end of the terminal.
+    heard = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, stopper.handle) for number in heard}
     try:
         yield stopper
     finally:
