@@ -8,7 +8,7 @@ import pytest
 
 from attnprior.errors import UserError
 from attnprior.workflow import engines
-from attnprior.workflow.options import snakemake_options
+from attnprior.workflow.scheduler import snakemake_options
 from tests.workflow.project import environment
 
 SNAKEFILE = """

@@ -11,7 +11,7 @@ from attnprior.workflow.engines import LOCAL, Graph, Job
 
 
 def is_remote(options: Any) -> bool:
-    """Return whether jobs run elsewhere, by what `options.options_of` returns."""
+    """Return whether jobs run elsewhere, by what `scheduler.options_of` returns."""
     return options is not None and options.executor not in (LOCAL, "local", "dryrun", "touch")
 
 

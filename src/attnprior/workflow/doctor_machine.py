@@ -10,8 +10,8 @@ from pathlib import Path
 
 from attnprior.workflow import costs
 from attnprior.workflow.finding import Finding, ok, problem, warning
-from attnprior.workflow.options import EXTRAS
 from attnprior.workflow.records import record_of
+from attnprior.workflow.scheduler import EXTRAS
 
 MIB, GB = 2**20, 10**9
 SHARED = (

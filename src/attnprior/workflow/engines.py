@@ -113,7 +113,7 @@ def snakemake_graph(
     """Yield the graph of the working directory's Snakefile, as a dry run would build it.
 
     `targets` are files or rules (the default target if none); with `rules`, only those are judged.
-    `options` (see `options.options_of`) decide over the resources of jobs. Damaged records of Snakemake
+    `options` (see `scheduler.options_of`) decide over the resources of jobs. Damaged records of Snakemake
     are deleted: they would end in a traceback.
 
     Raises:

@@ -28,9 +28,9 @@ from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.follower import tracker
 from attnprior.workflow.live import view
 from attnprior.workflow.lock import RunLock, run_lock
-from attnprior.workflow.options import options_of
 from attnprior.workflow.progress import Progress, earlier_seconds
 from attnprior.workflow.recorder import Recorder
+from attnprior.workflow.scheduler import options_of
 from attnprior.workflow.state import Hashes
 from attnprior.workflow.summary import print_summary
 
@@ -125,7 +125,7 @@ def _snakemake(
     wanted = [] if set(studies) == set(settings["active"]) else graph.targets(settings, studies)
     invocation = uuid.uuid4().hex
     log = Path(slurm.LOGS, f"{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
-    command = [sys.executable, "-m", "attnprior.workflow.options", *args]
+    command = [sys.executable, "-m", "attnprior.workflow.scheduler", *args]
     command += ["--", *wanted] if wanted else []
     progress.invocation = invocation
     env = environment.child_environment(ATTNPRIOR_INVOCATION=invocation)

@@ -3,7 +3,7 @@
 import pytest
 
 from attnprior.workflow import batch
-from attnprior.workflow.options import options_of, snakemake_options
+from attnprior.workflow.scheduler import options_of, snakemake_options
 
 
 @pytest.fixture
