@@ -19,7 +19,7 @@ from tests.workflow.project import Project, environment
 
 VICTIMS = {
     "job": r"attnprior\.stages\.",
-    "snakemake": r"attnprior\.workflow\.engines",
+    "snakemake": r"attnprior\.workflow\.scheduler",
     "tracker": r"attnprior\.workflow\.tracking",
 }
 MADE = ("data", "teachers", "fits", "runs", "logs", "checkpoints", ".snakemake", "dvc.lock", "mlflow.db")

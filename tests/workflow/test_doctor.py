@@ -211,7 +211,7 @@ def test_the_deepest_mount_decides_whether_the_file_system_is_shared(tmp_path):
     ("script", "plugin", "level", "words"),
     [
         (None, False, OK, "not installed"),
-        ("echo 'Slurmctld(primary) at head is UP'", False, OK, "answers"),
+        ("echo 'Slurmctld(primary) at head is UP'", False, OK, "answers; to use it: pip install .[slurm]"),
         ("echo 'Slurmctld(primary) at head is DOWN'; exit 1", True, WARNING, "by 10 s"),
         ("echo 'Slurmctld(primary) at head is DOWN'; exit 1", False, OK, "no controller answers"),
         ("exec sleep 30", True, WARNING, "no answer within"),

@@ -8,6 +8,7 @@ import pytest
 
 from attnprior.errors import UserError
 from attnprior.workflow import engines
+from attnprior.workflow.scheduler import snakemake_options
 from tests.workflow.project import environment
 
 SNAKEFILE = """
@@ -100,6 +101,22 @@ def test_adopting_clears_distrust(workflow):
         graph.distrust(graph.jobs[1])
         graph.adopt(graph.jobs[1])
     assert "Nothing to be done" in snakemake("-n")
+
+
+def test_resources_follow_from_the_threads_that_a_job_gets(workflow):
+    text = SNAKEFILE.replace(
+        "    log: text",
+        "    threads: 4\n    resources: mem_mb=lambda w, threads: 100 * threads\n    log: text",
+    )
+    (workflow / "Snakefile").write_text(text)
+    for argv, expected in (
+        (["--cores", "2"], [200, 200]),
+        (["--cores", "8", "--set-threads", "b=6"], [400, 600]),
+        (["--cores", "8", "--max-threads", "3", "--set-threads", "b=6"], [300, 300]),
+        (["--jobs", "5", "--executor", "dryrun"], [400, 400]),  # --cores is not given: no limit
+    ):
+        with engines.snakemake_graph(options=snakemake_options(argv)) as graph:
+            assert [graph.resources(job)["mem_mb"] for job in graph.jobs] == expected, argv
 
 
 def test_a_broken_snakefile_is_one_line(workflow):

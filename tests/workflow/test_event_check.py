@@ -7,7 +7,7 @@ import pytest
 from attnprior.events import EventLog
 from attnprior.files import digest
 from attnprior.workflow import event_check
-from attnprior.workflow.eventlogs import read_jobs
+from attnprior.workflow.eventlogs import RATE, read_jobs
 
 NAME = "logs/train_student/x.events.jsonl"
 PARAMS = {"students.x": {"labels": 200}}
@@ -80,6 +80,38 @@ def test_rows_that_a_full_disk_lost_are_taken_from_the_history(root):
     (job,) = checked(root)
     assert rows(job) == {s: row(s) for s in range(1, 6)}
     assert sorted(s for _, _, _, s in job.points(0) if s) == sorted([*range(1, 6)] * 3 + [5])
+
+
+def timed(root, kept, **start):
+    """Change the log to a start and the rows `kept`, one a second, and return its job as corrected."""
+    path = root / NAME
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    events = [{**events[0], "images": 10, **start}, *(e for e in events if e.get("step") in kept), events[-1]]
+    for event in events:
+        event["time"] = events[0]["time"] + event.get("step", 6) * (event["event"] != "start")
+    path.write_text("".join(json.dumps(e) + "\n" for e in events))
+    (job,) = checked(root)
+    assert [e["step"] for e in job.events if e["event"] == "metrics"] == [*range(1, 6)]
+    assert [json.loads(line) for line in job.lines] == job.events
+    return job
+
+
+@pytest.mark.parametrize(
+    ("kept", "start", "rated"),
+    [
+        ((4, 5), {"attempt": 2, "resumed_epoch": 3}, (5,)),
+        ((1, 2, 4, 5), {}, (2, 4, 5)),
+        ((1, 2), {}, (2,)),
+        ((1, 2, 3, 4, 5), {}, (2, 3, 4, 5)),
+    ],
+)
+def test_rows_of_the_history_stand_at_their_place_and_have_no_rate(root, kept, start, rated):
+    points = list(timed(root, kept, **start).points(0))
+    rates = {s: v for k, v, _, s in points if k == RATE}
+    assert rates == dict.fromkeys(rated, pytest.approx(10.0))  # 10 images an epoch, an epoch a second
+    assert [s for k, _, _, s in points if k.startswith("final/")] == [5]
+    times = [t for k, _, t, _ in points if k != RATE]
+    assert times == sorted(times)
 
 
 def test_epochs_whose_log_snakemake_removed_are_taken_from_the_history_without_a_warning(root, capsys):

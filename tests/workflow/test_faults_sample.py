@@ -14,7 +14,7 @@ import psutil
 
 from tests.workflow.project import environment
 
-VICTIMS = {"job": r"attnprior\.stages\.train_student", "snakemake": r"attnprior\.workflow\.engines"}
+VICTIMS = {"job": r"attnprior\.stages\.train_student", "snakemake": r"attnprior\.workflow\.scheduler"}
 FLIPPED = ("fits/*/*/fit.safetensors", "runs/*/impulse/*/*", "results/*/*.csv", "results/*/figures/*")
 
 

@@ -153,6 +153,16 @@ def test_no_gpu_is_one_line(monkeypatch):
         gpu_slots.prefix(workflow(1), "cuda")
 
 
+def test_a_number_of_jobs_that_would_wait_for_ever_is_one_line(monkeypatch):
+    from snakemake.exceptions import WorkflowError
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(WorkflowError, match="--resources gpu=0: .*1 or more"):
+        gpu_slots.prefix(workflow(0), "cuda")
+    assert gpu_slots.prefix(workflow(0), "cpu") is None
+    assert gpu_slots.prefix(workflow(0, nodes=50), "cuda") is None
+
+
 SNAKEFILE = """
 rule all:
     input: expand("{i}.txt", i=range(4)), "cpu.txt"

@@ -39,7 +39,7 @@ def test_a_batch_system_gets_limits_for_each_job(name):
 
 def test_kubernetes_profile_is_read():
     needs("kubernetes")
-    from attnprior.workflow.engines import snakemake_options
+    from attnprior.workflow.scheduler import snakemake_options
 
     options = snakemake_options(["--profile", str(FOLDER / "kubernetes")])
     assert (options.executor, options.default_storage_provider) == ("kubernetes", "s3")
@@ -67,7 +67,8 @@ def test_what_is_finished_is_finished_with_every_profile(name, finished):
 def test_resources_grow_with_attempts_up_to_the_limit_of_the_profile(project, monkeypatch):
     needs("generic")
     monkeypatch.chdir(project.root)
-    from attnprior.workflow.engines import snakemake_graph, snakemake_options
+    from attnprior.workflow.engines import snakemake_graph
+    from attnprior.workflow.scheduler import snakemake_options
 
     options = snakemake_options(
         ["--profile", "workflow/profiles/generic", "--resources", "mem_mb=1500", "runtime=1440"]

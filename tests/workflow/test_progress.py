@@ -141,17 +141,19 @@ def test_a_failure_is_told_once_and_a_second_try_runs_again(tmp_path):
     assert progress.update() == ([], [(one, "it broke")])
 
 
-def test_a_stopped_job_is_told_once_and_is_no_failure(tmp_path):
+def test_a_stopped_job_is_told_at_the_end_for_snakemake_may_submit_it_again(tmp_path):
     one, said = job(tmp_path), "stopped by SIGUSR1 after epoch 3 step 5; run again to continue"
     progress = watch(one)
     write(one, started(1.0), event(event="end", time=2.0, status="stopped", values={}, error=said))
-    assert progress.update() == ([], [(one, said)])
+    assert progress.update() == ([], [])
     assert progress.update(last=True) == ([], [])
+    assert progress.stopped() == [(one, said)]
     assert (progress.snapshot.failed, progress.snapshot.stopped) == (0, 1)
     assert progress.unfinished() == [one]
     append(one, started(3.0, resumed_epoch=2))
     progress.update()
     assert (progress.snapshot.stopped, progress.snapshot.running) == (0, 1)
+    assert progress.stopped() == []
 
 
 def test_a_job_killed_without_a_word_has_failed_when_nothing_runs_any_more(tmp_path):

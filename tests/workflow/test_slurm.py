@@ -1,9 +1,10 @@
 import math
+import shutil
 
 import pytest
 
 from attnprior.errors import UserError
-from attnprior.workflow import failures, slurm
+from attnprior.workflow import batch, failures, slurm
 from attnprior.workflow.slurm import Partition, Request
 
 KNOWN = {
@@ -50,12 +51,16 @@ def test_what_fits_passes():
     judge(runtime=240, mem_mb=64000, gpu=0)
     judge(slurm_partition="gpu", gpu=1, gpu_model="h100", runtime=9999)
     judge(slurm_partition="gpu", gres="gpu:2")
+    judge(slurm_partition="main,gpu", gpu=1, runtime=9999)  # one of them can
+    judge(slurm_partition="gpu,main", gpu=1)
 
 
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
         ({"slurm_partition": "gpus"}, "slurm_partition: no partition 'gpus'; there are gpu, main"),
+        ({"slurm_partition": "main,gpus"}, "slurm_partition: no partition 'gpus'; there are gpu, main"),
+        ({"slurm_partition": "main,gpu", "mem_mb": 500001}, "partition 'main' has 64000"),
         ({"runtime": 241}, "seed0 (attempt 2) asks for 241 minutes, partition 'main' has 240; set runtime"),
         ({"mem_mb": 64001}, "asks for 64001 MB of memory, partition 'main' has 64000"),
         ({"gpu": 1}, "asks for a GPU, partition 'main' has none; set slurm_partition"),
@@ -82,6 +87,48 @@ def test_a_missing_command_names_what_to_do(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match="sinfo cannot be run .*login node"):
         slurm.partitions()
+
+
+@pytest.fixture
+def queue(tmp_path, monkeypatch):
+    """Commands of Slurm with a job of the run `abc` in the queue; a folder that may hold Snakemake's logs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / slurm.LOGS).mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    for name, script in {
+        "squeue": 'echo "squeue $*" >> asked; case "$*" in *"--name abc"*) [ -e gone ] || echo 7;; esac',
+        "scancel": 'echo "scancel $*" >> asked; touch gone',
+    }.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    return tmp_path
+
+
+def log_of(root, name, text):
+    (root / slurm.LOGS / f"{name}.log").write_text(text)
+
+
+def test_what_a_killed_run_left_in_the_queue_is_cancelled_though_other_runs_came_after(queue, capsys):
+    log_of(queue, "20260101-000000-a", "SLURM run ID: old\n")
+    log_of(queue, "20260102-000000-b", "Building DAG of jobs...\nSLURM run ID: abc\n")
+    log_of(queue, "20260103-000000-c", "Building DAG of jobs...\n")  # on this machine
+    batch.sweep_earlier()
+    said = capsys.readouterr().err
+    assert said == "attnprior: 1 jobs of a killed run left in Slurm's queue are cancelled\n"
+    assert "scancel --name abc" in (queue / "asked").read_text()
+    batch.sweep_earlier()
+    assert capsys.readouterr().err == ""
+
+
+def test_slurm_is_not_asked_without_a_run_that_used_it_or_without_its_commands(queue, monkeypatch):
+    log_of(queue, "20260103-000000-c", "Building DAG of jobs...\n")
+    batch.sweep_earlier()
+    log_of(queue, "20260104-000000-d", "SLURM run ID: abc\n")
+    shutil.rmtree(queue / "bin")
+    monkeypatch.setenv("PATH", str(queue / "bin"))
+    batch.sweep_earlier()
+    assert not (queue / "asked").exists()
 
 
 def test_a_log_without_a_run_of_slurm_leaves_nothing_to_cancel(tmp_path):

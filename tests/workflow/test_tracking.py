@@ -485,6 +485,37 @@ def test_a_log_that_was_lost_between_attempts_makes_no_doubles(root):
     assert [p[0] for p in histories(root, run)["train_loss"]] == [0, 1, 2, 3, 4, 5]
 
 
+def test_the_rate_of_an_attempt_whose_log_is_gone_is_no_damage(root):
+    def attempt(number, resumed, seconds, steps, end=()):
+        log = EventLog(log_path(root, "impulse"))
+        start(log, "id-impulse", resume=False, attempt=number, resumed_epoch=resumed, images=10)
+        for step in steps:
+            log.metrics(step, row(step))
+        if end:
+            log.end(*end)
+        events = [json.loads(line) for line in log_path(root, "impulse").read_text().splitlines()]
+        for k, event in enumerate(events):
+            event["time"] = SECONDS + 100 * number + k * seconds
+        log_path(root, "impulse").write_text("".join(json.dumps(e) + "\n" for e in events))
+
+    attempt(1, 0, 2.0, range(1, 6))  # killed, its state saved after 3
+    assert tracking.track(root).warning is None
+    attempt(2, 3, 5.0, range(4, 7), ("finished", {"val_top1": 0.5}, []))
+    assert tracking.track(root).warning is None
+    os.utime(root / "mlflow.db")  # somebody opened it
+    assert tracking.track(root).warning is None
+    (run,) = stored(root)[0].values()
+    assert {s: v for s, v, _ in histories(root, run)["images_per_second"]} == {
+        **dict.fromkeys((2, 3, 4, 5), 5.0),
+        6: 2.0,
+    }
+    with sqlite3.connect(root / "mlflow.db") as db:
+        db.execute("update metrics set value = 0.25 where key = 'train_loss' and step = 2")
+        db.execute("update metrics set value = 0.25 where key = 'train_loss' and step = 4")
+    db.close()
+    assert "mlflow.db is damaged (train_loss" in tracking.track(root).warning
+
+
 def test_a_run_deleted_by_hand_stays_deleted(root):
     write_job(root, "impulse", steps=2, end=None)
     tracking.track(root)

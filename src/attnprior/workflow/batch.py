@@ -11,7 +11,7 @@ from attnprior.workflow.engines import LOCAL, Graph, Job
 
 
 def is_remote(options: Any) -> bool:
-    """Return whether jobs run elsewhere, by the options of `engines.snakemake_options`."""
+    """Return whether jobs run elsewhere, by what `scheduler.options_of` returns."""
     return options is not None and options.executor not in (LOCAL, "local", "dryrun", "touch")
 
 
@@ -33,11 +33,19 @@ def check(options: Any, graph: Graph, planned: list[Job]) -> None:
                 slurm.check([slurm.Request(job.key, attempt, resources)], known, default)
 
 
-def sweep(options: Any, log: Path | None, *, earlier: bool = False) -> None:
-    """Cancel what is left in the queue of the run with Snakemake's log `log`, a killed one if `earlier`."""
-    if not is_remote(options) or options.executor != slurm.EXECUTOR or log is None:
-        return
+def sweep(options: Any, log: Path) -> None:
+    """Cancel what is left in the queue of the run with these options and Snakemake's log `log`."""
+    if is_remote(options) and options.executor == slurm.EXECUTOR:
+        _cancel(log, "")
+
+
+def sweep_earlier() -> None:
+    """Cancel what a killed run left in Slurm's queue, wherever the jobs of this run are executed."""
+    if (log := slurm.newest_log()) is not None:
+        _cancel(log, " of a killed run")
+
+
+def _cancel(log: Path, whose: str) -> None:
     with contextlib.suppress(UserError, OSError):  # a dead controller is told of where it matters
         if left := slurm.cancel_left(log):
-            whose = " of a killed run" if earlier else ""
             print(f"attnprior: {left} jobs{whose} left in Slurm's queue are cancelled", file=sys.stderr)

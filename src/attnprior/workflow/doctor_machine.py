@@ -11,6 +11,7 @@ from pathlib import Path
 from attnprior.workflow import costs
 from attnprior.workflow.finding import Finding, ok, problem, warning
 from attnprior.workflow.records import record_of
+from attnprior.workflow.scheduler import EXTRAS
 
 MIB, GB = 2**20, 10**9
 SHARED = (
@@ -145,7 +146,7 @@ def slurm() -> Iterator[Finding]:
     except OSError as e:
         up, text = False, str(e)
     if up:
-        hint = "" if plugin else "; to use it: pip install snakemake-executor-plugin-slurm"
+        hint = "" if plugin else f"; to use it: pip install {EXTRAS['slurm']}"
         yield ok("slurm", f"its controller answers{hint}")
     elif plugin:
         yield warning(

@@ -1,4 +1,4 @@
-"""The one module that calls private interfaces of Snakemake and DVC (pinned in pyproject.toml).
+"""The one module that calls private interfaces of Snakemake's graph and of DVC (pinned in pyproject.toml).
 
 Snakemake has no public listing of jobs and none for its metadata; both are reached through the
 workflow object behind `SnakemakeApi`. DVC is used through `dvc.repo.Repo`. Nothing is patched.
@@ -10,7 +10,6 @@ import io
 import logging
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +20,6 @@ from attnprior.workflow import repair
 from attnprior.workflow.studyfiles import located
 
 LOCAL = None  # the executor of Snakemake's arguments when jobs run here
-PROFILES = "workflow/profiles"
-EXTRAS = {"slurm": ".[slurm]", "cluster-generic": ".[generic]"}  # what pip installs for an executor
 LARGEST_CHECKSUM = 100 * 10**9  # bytes; as max-checksum-file-size in the default profile
 
 
@@ -116,7 +113,7 @@ def snakemake_graph(
     """Yield the graph of the working directory's Snakefile, as a dry run would build it.
 
     `targets` are files or rules (the default target if none); with `rules`, only those are judged.
-    `options` (see `snakemake_options`) decide over the resources of jobs. Damaged records of Snakemake
+    `options` (see `scheduler.options_of`) decide over the resources of jobs. Damaged records of Snakemake
     are deleted: they would end in a traceback.
 
     Raises:
@@ -146,10 +143,13 @@ def _snakemake_graph(targets: Iterable[str], rules: Iterable[str], options: Any)
     )
 
     output = OutputSettings(quiet={Quietness.ALL}, dryrun=True)
-    given = (
-        {}
+    given: dict[str, Any] = (
+        {"cores": 1}
         if options is None
         else {
+            "cores": options.cores,
+            "max_threads": options.max_threads,
+            "overwrite_threads": options.set_threads,
             "nodes": options.jobs if options.executor != LOCAL else None,
             "resources": options.resources,
             "overwrite_resources": options.set_resources,
@@ -159,7 +159,7 @@ def _snakemake_graph(targets: Iterable[str], rules: Iterable[str], options: Any)
     with contextlib.redirect_stderr(io.StringIO()) as said, SnakemakeApi(output) as api:
         try:
             dag = api.workflow(
-                resource_settings=ResourceSettings(cores=1, **given),
+                resource_settings=ResourceSettings(**given),
                 storage_settings=StorageSettings(),
                 snakefile=Path("Snakefile"),
             ).dag(
@@ -183,45 +183,6 @@ def _snakemake_graph(targets: Iterable[str], rules: Iterable[str], options: Any)
                 logging.getLogger("attnprior").debug(said.getvalue())
             raise UserError(f"Snakefile: {one_line(e)} (see `snakemake -n`)") from e
         yield graph
-
-
-def snakemake_options(argv: list[str]) -> Any:
-    """Return what the command line `argv` and its profiles set, as Snakemake's parsed arguments.
-
-    Raises:
-        UserError: an argument, a profile or an executor is unknown.
-    """
-    from snakemake.cli import parse_args
-    from snakemake.exceptions import WorkflowError
-
-    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(said):
-        try:
-            return parse_args(argv)[1]
-        except (SystemExit, WorkflowError, OSError) as e:
-            text = said.getvalue() if isinstance(e, SystemExit) else str(e)
-    last = text.strip().splitlines()[-1] if text.strip() else "see `snakemake --help`"
-    if unknown := re.search(r"argument --executor/-e: invalid choice: '([\w-]+)'", text):
-        package = EXTRAS.get(unknown[1], f"snakemake-executor-plugin-{unknown[1]}")
-        raise UserError(f"executor {unknown[1]!r}: its plugin is not installed; pip install {package}")
-    if unknown := re.search(r"profile directory given \((.*?)\)", text):
-        shipped = ", ".join(sorted(str(p.parent) for p in Path(PROFILES).glob("*/config.yaml")))
-        raise UserError(f"--profile {unknown[1]}: no such profile; shipped are {shipped}")
-    raise UserError(f"snakemake: {one_line(last.rpartition('error: ')[2])}")
-
-
-def snakemake_main(argv: list[str]) -> int:
-    """Run the `snakemake` command and return its exit status, without its limit on starts per second.
-
-    With the limit (100 per second by default, and the command line cannot switch it off) every
-    finished job starts another endless chain of evaluations, one per second each; after 100 jobs
-    they take a fifth of a core.
-    """
-    from snakemake.cli import args_to_api, parse_args
-
-    shell_parser, args = parse_args(argv)
-    if not any(a.startswith("--max-jobs-per-timespan") for a in argv):
-        args.max_jobs_per_timespan = None
-    return 0 if args_to_api(args, shell_parser) else 1
 
 
 class Stages:
@@ -311,7 +272,3 @@ class Stages:
                     done[0].dvcfile.dump_stages(done, update_pipeline=False)
         except (DvcException, OSError) as e:
             raise UserError(f"dvc commit {name}: {one_line(e)}") from e
-
-
-if __name__ == "__main__":
-    sys.exit(snakemake_main(sys.argv[1:]))

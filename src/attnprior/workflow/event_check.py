@@ -53,13 +53,21 @@ def _correct(root: Path, job: LoggedJob) -> list[int]:
     logged = {e["step"] for e in job.events if e["event"] == "metrics"}
     if "lr" in next(iter(rows.values()), {}):  # an impulse fit logs some rows only
         for step in sorted(rows.keys() - logged):
-            event = {"event": "metrics", "time": job.events[-1]["time"], "step": step, "values": rows[step]}
-            job.events.insert(-1, event)
-            job.lines.insert(-1, json.dumps(event).encode())
+            at = _place(job.events, step)
+            event = {"event": "metrics", "step": step, "values": rows[step], "filled": True}
+            event["time"] = job.events[at - 1]["time"]  # nobody knows it: after what stands before
+            job.events.insert(at, event)
+            job.lines.insert(at, json.dumps(event).encode())
             job.filled = True
             if step > job.start.get("resumed_epoch", 0):
                 changed.append(step)
     return changed
+
+
+def _place(events: list[dict], step: int) -> int:
+    """Return where a row of `step` belongs: before the first row of a later step, else before the end."""
+    later = (i for i, e in enumerate(events) if e["event"] == "metrics" and e["step"] > step)
+    return next(later, len(events) - 1)
 
 
 def _artifacts(root: Path, job: LoggedJob) -> list[str]:

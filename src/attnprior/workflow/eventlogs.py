@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+RATE = "images_per_second"  # a metric that no job logs
 HEAD = 64  # bytes at the begin of a log that tell it from another: they hold the time of its first event
 
 
@@ -65,7 +66,7 @@ class LoggedJob:
 
         Of a step that a resumed attempt repeats, the first record counts. Final values are named
         `final/METRIC`, at the last step. A value that was not finite is NaN. `images_per_second`
-        follows from the times of two rows.
+        follows from the times of two rows of one attempt, not from those of `event_check.check`.
         """
         seen: set[tuple[str, int]] = set()
         step, before, images = 0, None, None
@@ -76,10 +77,11 @@ class LoggedJob:
             prefix = "final/" if event["event"] == "end" else ""
             step = event.get("step", step)
             values = event.get("values", {})
-            if event["event"] == "metrics":
-                if before is not None and images is not None and event["time"] > before["time"]:
-                    rate = images * (step - before["step"]) / (event["time"] - before["time"])
-                    values = {**values, "images_per_second": rate}
+            if event["event"] == "metrics" and not event.get("filled"):
+                if before is not None and images is not None:
+                    steps, seconds = step - before["step"], event["time"] - before["time"]
+                    if steps > 0 and seconds > 0:
+                        values = {**values, RATE: images * steps / seconds}
                 before = event
             for key, value in values.items():
                 name = prefix + _name(key)

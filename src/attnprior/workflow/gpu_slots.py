@@ -59,16 +59,21 @@ def prefix(workflow, device: str) -> str | None:
     hands out GPUs itself. A job of such a system, or a part of a run that has its slots, adds nothing.
 
     Raises:
-        WorkflowError: there are no GPUs.
+        WorkflowError: there are no GPUs, or no job may use one.
     """
     limit = getattr(workflow.global_resources.get("gpu"), "value", None)  # None: named by rules only
     here = workflow.is_main_process and workflow.global_resources["_nodes"].value is None
     if device != "cuda" or limit is None or not here:
         return None
+    from snakemake.exceptions import WorkflowError
+
+    if limit < 1:
+        raise WorkflowError(
+            f"--resources gpu={limit}: no job would ever get a GPU; give the number of jobs at a time, 1 or"
+            " more, or set compute.device: cpu in params.yaml"
+        )
     gpus = visible()
     if not gpus:
-        from snakemake.exceptions import WorkflowError
-
         raise WorkflowError(
             "--resources gpu: no GPU is visible (CUDA_VISIBLE_DEVICES, nvidia-smi);"
             " set compute.device: cpu in params.yaml, or run on a machine with a GPU"

@@ -31,7 +31,7 @@ def make(rules: list[str], targets: list[str]) -> int:
     if not found.planned:
         print(f"attnprior: nothing to do, {len(jobs.jobs)} jobs are current")
         return 0
-    command = [sys.executable, "-m", "attnprior.workflow.engines", "--quiet", "all", "--rerun-incomplete"]
+    command = [sys.executable, "-m", "attnprior.workflow.scheduler", "--quiet", "all", "--rerun-incomplete"]
     command += ["--allowed-rules", *rules, "--", *targets]
     env = environment.child_environment()
     if called := experiment.name():

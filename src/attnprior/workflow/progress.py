@@ -116,7 +116,7 @@ class Progress:
         self.snapshot = Snapshot(len(self._jobs), waiting=len(self._jobs), begun=self._begun)
 
     def update(self, *, last: bool = False) -> tuple[list[Job], list[tuple[Job, str]]]:
-        """Look at the files; return the jobs that finished, and those that failed (or were stopped) with why.
+        """Look at the files; return the jobs that finished, and those that failed with why.
 
         Of many waiting jobs a call looks at some only, in turns. The `last` call, when nothing runs any
         more, looks at all and gives up those that were killed without a word.
@@ -134,10 +134,18 @@ class Progress:
                 finished.append(watched.job)
             elif last and watched.state == RUNNING:
                 watched.state, watched.error = FAILED, KILLED
-            if watched.error is not None and (before, error) != (watched.state, watched.error):
+            new = (before, error) != (watched.state, watched.error)
+            if watched.state == FAILED and watched.error is not None and new:
                 failed.append((watched.job, watched.error))
         self.snapshot = self._snapshot()
         return finished, failed
+
+    def stopped(self) -> list[tuple[Job, str]]:
+        """Return the jobs that were stopped with their state saved, and not begun again since, with why.
+
+        To be told when Snakemake has ended: before, it may submit them again.
+        """
+        return [(w.job, w.error) for w in self._jobs if w.state == STOPPED and w.error is not None]
 
     def unfinished(self) -> list[Job]:
         """Return the jobs without a result of this run."""

@@ -79,7 +79,7 @@ def make(folder: Path, rules: Sequence[str], targets: Sequence[str]) -> None:
     Raises:
         UserError: a job failed; its error is named.
     """
-    command = [sys.executable, "-m", "attnprior.workflow.engines"]
+    command = [sys.executable, "-m", "attnprior.workflow.scheduler"]
     command += ["--allowed-rules", *rules] if rules else []
     commit = os.environ.get("ATTNPRIOR_COMMIT") or environment.commit(".")
     env = {**os.environ, "ATTNPRIOR_COMMIT": commit, **environment.job_environment(folder)}

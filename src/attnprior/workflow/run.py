@@ -24,12 +24,13 @@ from attnprior.workflow import (
     sync,
 )
 from attnprior.workflow.activate import activate
-from attnprior.workflow.engines import Stages, snakemake_graph, snakemake_options
+from attnprior.workflow.engines import Stages, snakemake_graph
 from attnprior.workflow.follower import tracker
 from attnprior.workflow.live import view
 from attnprior.workflow.lock import RunLock, run_lock
 from attnprior.workflow.progress import Progress, earlier_seconds
 from attnprior.workflow.recorder import Recorder
+from attnprior.workflow.scheduler import options_of
 from attnprior.workflow.state import Hashes
 from attnprior.workflow.summary import print_summary
 
@@ -50,7 +51,7 @@ def run(studies: list[str], snakemake_args: list[str], *, dry: bool = False) -> 
     for study in studies:
         params.check_study(settings, study)
     dry = dry or bool({"-n", "--dry-run", "--dryrun"} & set(snakemake_args))
-    options = snakemake_options(snakemake_args) if snakemake_args else None
+    options = options_of(snakemake_args)
     new = [s for s in studies if s not in settings["active"]]
     if new:  # judged before params.yaml changes
         settings = {**settings, "active": [*settings["active"], *new]}
@@ -86,7 +87,7 @@ def _run(
     settings: dict, studies: list[str], snakemake_args: list[str], options: Any, lock: RunLock, begun: float
 ) -> int:
     hashes = Hashes()
-    batch.sweep(options, slurm.newest_log(), earlier=True)
+    batch.sweep_earlier()
     orphans.wait()
     for path in repair.remove_damaged_checkpoints():
         print(f"attnprior: {path} was damaged and is deleted; its training starts afresh", file=sys.stderr)
@@ -123,8 +124,8 @@ def _snakemake(
     """Run Snakemake to the end, showing and recording jobs as they finish."""
     wanted = [] if set(studies) == set(settings["active"]) else graph.targets(settings, studies)
     invocation = uuid.uuid4().hex
-    log = Path(f"logs/snakemake/{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
-    command = [sys.executable, "-m", "attnprior.workflow.engines", *args]
+    log = Path(slurm.LOGS, f"{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
+    command = [sys.executable, "-m", "attnprior.workflow.scheduler", *args]
     command += ["--", *wanted] if wanted else []
     progress.invocation = invocation
     env = environment.child_environment(ATTNPRIOR_INVOCATION=invocation)
@@ -152,6 +153,7 @@ def _snakemake(
             done = child.returncode is not None
             # Jobs of a killed Snakemake go on; those that a signal ended are told of in one line.
             finished, failed = progress.update(last=done and child.returncode >= 0)
+            failed += progress.stopped() if done else []  # Snakemake may have submitted them again
             screen.show(finished, [] if stopper.number else failed)
             recorder.finished(finished)
             if done:

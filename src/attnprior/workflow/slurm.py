@@ -1,7 +1,9 @@
 """What Slurm says before jobs are submitted, and jobs of a run that are still in its queue after it."""
 
+import contextlib
 import math
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +14,8 @@ from attnprior.errors import UserError, one_line
 
 EXECUTOR = "slurm"
 ANSWER_SECONDS = 30.0
-LOGS = "logs/snakemake"
+LOGS = "logs/snakemake"  # of Snakemake, one for each `attnprior run`
+HEAD = 2**20  # characters of such a log in which the name of its jobs stands
 
 
 @dataclass(frozen=True)
@@ -101,12 +104,17 @@ def check(requests: Iterable[Request], known: dict[str, Partition], default: str
         name = request.resources.get("slurm_partition") or default
         if name is None:
             raise UserError(f"slurm_partition: not set, and Slurm has no default; there are {_list(known)}")
-        if str(name) not in known:
-            raise UserError(f"slurm_partition: no partition {str(name)!r}; there are {_list(known)}")
-        _check(request, str(name), known[str(name)])
+        problems = []
+        for each in str(name).split(","):  # Slurm takes the first that can run it
+            if each not in known:
+                raise UserError(f"slurm_partition: no partition {each!r}; there are {_list(known)}")
+            problems.append(_problem(request, each, known[each]))
+        if all(problems):
+            raise UserError(str(problems[0]))
 
 
-def _check(request: Request, name: str, partition: Partition) -> None:
+def _problem(request: Request, name: str, partition: Partition) -> str | None:
+    """Return why a partition can never run an attempt, None if it can."""
     resources, where = request.resources, f"{request.job} (attempt {request.attempt})"
     for key, unit, most in (
         ("runtime", "minutes", partition.minutes),
@@ -114,22 +122,23 @@ def _check(request: Request, name: str, partition: Partition) -> None:
     ):
         asked = resources.get(key)
         if isinstance(asked, int | float) and asked > most:
-            raise UserError(
+            return (
                 f"{where} asks for {asked:g} {unit}, partition {name!r} has {most:g};"
                 f" set {key} under `resources` of the profile to {most:g} or less, or take another partition"
             )
     model = resources.get("gpu_model") if resources.get("gpu") else None
     gres = gpu_types(str(resources.get("gres", "")))
     if not (resources.get("gpu") or gres):
-        return
+        return None
     if not partition.gpu_types:
-        raise UserError(f"{where} asks for a GPU, partition {name!r} has none; set slurm_partition")
+        return f"{where} asks for a GPU, partition {name!r} has none; set slurm_partition"
     for wanted in {str(model)} if model else gres - {""}:
         if wanted not in partition.gpu_types:
-            raise UserError(
+            return (
                 f"{where} asks for a GPU of type {wanted!r}, partition {name!r} has"
                 f" {_list(partition.gpu_types - {''}) or 'GPUs without a type'}"
             )
+    return None
 
 
 def _list(names: Iterable[str]) -> str:
@@ -141,15 +150,25 @@ def cancel_left(log: Path) -> int:
 
     One that was being submitted when Snakemake was stopped is known to Slurm only.
     """
-    found = re.search(r"SLURM run ID: (\S+)", log.read_text(encoding="utf-8", errors="replace"))
-    if found is None:
+    run = _run_id(log)
+    if run is None:
         return 0
-    left = ask("squeue", "-h", "-r", "--name", found[1], "-t", "PENDING,RUNNING", "-o", "%i").split()
+    left = ask("squeue", "-h", "-r", "--name", run, "-t", "PENDING,RUNNING", "-o", "%i").split()
     if left:
-        ask("scancel", "--name", found[1])
+        ask("scancel", "--name", run)
     return len(left)
 
 
 def newest_log() -> Path | None:
-    """Return Snakemake's log of the last run."""
-    return max(Path(LOGS).glob("*.log"), default=None)
+    """Return Snakemake's log of the last run that used Slurm; None, at once, without Slurm's commands."""
+    if shutil.which("squeue") is None:
+        return None
+    return next((log for log in sorted(Path(LOGS).glob("*.log"), reverse=True) if _run_id(log)), None)
+
+
+def _run_id(log: Path) -> str | None:
+    """Return the name of all jobs of a run; the plugin writes it before it submits the first."""
+    with contextlib.suppress(OSError), open(log, encoding="utf-8", errors="replace") as f:
+        if found := re.search(r"SLURM run ID: (\S+)", f.read(HEAD)):
+            return found[1]
+    return None
