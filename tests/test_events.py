@@ -31,6 +31,28 @@ def test_a_fresh_start_empties_the_log_and_a_resume_appends(tmp_path):
     assert [e["attempt"] for e in read(path)] == [1]
 
 
+def test_rows_of_earlier_attempts_are_filled_in_where_the_log_has_lost_them(tmp_path):
+    path, rows = tmp_path / "a.jsonl", [(1, {"loss": 3.0}), (2, {"loss": float("nan")}), (3, {"loss": 1.0})]
+    log = EventLog(path)
+    log.start(resume=False, attempt=1)
+    for row in rows[1:]:
+        log.metrics(*row)
+    with open(path, "ab") as f:
+        f.write(b'{"event":"met')
+    EventLog(path).start(resume=True, rows=rows, attempt=2)
+    kept = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    assert [(e.get("step"), e.get("filled", False)) for e in kept if e["event"] == "metrics"] == [
+        (2, False),
+        (3, False),
+        (1, True),
+    ]
+    path.unlink()
+    EventLog(path).start(resume=True, rows=rows, attempt=3)
+    start, *found = read(path)
+    assert start["attempt"] == 3 and all(e["filled"] for e in found)
+    assert [(e["step"], e["values"]["loss"]) for e in found] == [(1, 3.0), (2, None), (3, 1.0)]
+
+
 def test_a_resume_after_half_a_line_starts_a_new_line(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"event":"start"}\n{"event":"met')

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 
@@ -25,10 +26,19 @@ class EventLog:
         self._waiting = b""  # what could not be written yet
         self._resume, self._warned = False, False
 
-    def start(self, *, resume: bool, **values) -> None:
-        """Open the log, emptied unless `resume`, and append the `start` event with `values`."""
+    def start(self, *, resume: bool, rows: Iterable[tuple[int, dict]] = (), **values) -> None:
+        """Open the log, emptied unless `resume`, and append the `start` event with `values`.
+
+        `rows` (step, values) are those of earlier attempts: Snakemake removes the log of a job that it runs
+        again. Those that are not there are appended, marked as `filled`, for their time is not known.
+        """
         self._resume = resume
+        logged = self._steps() if resume and rows else set()
         self._append({"event": "start", "time": time.time(), **values})
+        for step, row in rows:
+            if step not in logged:
+                event = {"event": "metrics", "time": time.time(), "step": step, "values": row}
+                self._append({**event, "filled": True})
 
     def metrics(self, step: int, values: dict) -> None:
         """Append one row of metrics; `step` is the epoch."""
@@ -54,6 +64,17 @@ class EventLog:
             if not self._warned:
                 print(f"warning: {self._path}: events cannot be written ({e.strerror})", file=sys.stderr)
             self._warned = True
+
+    def _steps(self) -> set[int]:
+        """Return the steps whose rows the log holds."""
+        found: set[int] = set()
+        with contextlib.suppress(OSError):
+            for line in self._path.read_bytes().splitlines():
+                with contextlib.suppress(ValueError):  # a killed attempt left half a line
+                    event = json.loads(line)
+                    if isinstance(event, dict) and event.get("event") == "metrics":
+                        found.add(event.get("step", -1))
+        return found
 
     def _opened(self) -> FileIO:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -55,17 +55,24 @@ def test_a_job_stopped_in_two_epochs_ends_with_the_same_bytes(project, case):
         assert at is not None and int(at[1]) > epoch
         said.append(error.strip())
         assert not any((project / folder / name).exists() for name in (*names, "run.json"))
+    kept = (project / log).read_text()
+    (project / log).unlink()  # as Snakemake does before it runs a job again
     out = finish(commands.start(rule, arguments, project))
     assert "resuming attempt 3 after epoch" in out
     for name in names:
         assert (project / folder / name).read_bytes() == expected[name], name
-    found = [json.loads(line) for line in (project / log).read_text().splitlines()]
-    assert [(e["status"], e["error"]) for e in found if e["event"] == "end"] == [
-        *[("stopped", text) for text in said],
-        ("finished", None),
+    before, found = (
+        [json.loads(line) for line in text.splitlines()] for text in (kept, (project / log).read_text())
+    )
+    assert [(e["status"], e["error"]) for e in before if e["event"] == "end"] == [
+        ("stopped", t) for t in said
     ]
+    assert found[-1]["status"] == "finished"
+    rows = {e["step"]: e["values"] for e in found if e["event"] == "metrics"}
     steps = [e["step"] for e in found if e["event"] == "metrics"]
-    assert steps == sorted(set(steps))  # no row twice
+    assert steps == [*range(1, len(steps) + 1)]  # all of them, none twice
+    assert all(rows[e["step"]] == e["values"] for e in before if e["event"] == "metrics")
+    assert [e["step"] for e in found if e.get("filled")] == steps[: found[0]["resumed_epoch"]]
     assert not (project / "checkpoints" / folder).exists()
 
 

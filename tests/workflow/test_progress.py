@@ -254,3 +254,17 @@ def test_of_many_waiting_jobs_some_are_looked_at_in_turn_and_all_at_the_end(tmp_
     assert {j.key for part in found for j in part} == {j.key for j in jobs}
     again = watch(*jobs)
     assert len(again.update(last=True)[0]) == 10
+
+
+def test_rows_of_earlier_attempts_give_no_rate(tmp_path):
+    one, clock = job(tmp_path), Clock(1.0)
+    progress = watch(one, clock=clock)
+    rows = [event(event="metrics", time=1.0, step=s, values={"loss": 1.0}, filled=True) for s in (1, 2)]
+    write(one, started(1.0, total=9, images=10, resumed_epoch=2), *rows)
+    progress.update()
+    assert (progress.snapshot.rows[0].step, progress.snapshot.rows[0].images_per_second) == (2, None)
+    append(
+        one, *(event(event="metrics", time=t, step=s, values={"loss": 1.0}) for t, s in ((5.0, 3), (7.0, 4)))
+    )
+    progress.update()
+    assert progress.snapshot.rows[0].images_per_second == 5.0

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -132,16 +132,18 @@ class Job:
         key = digest([self.name, self.params, self.inputs, self.code, provenance.versions()])
         checkpoint = checkpoint_type(self.args.checkpoint, key, self.job_id, self.say)
         self.job_id, self.attempt = checkpoint.job_id, checkpoint.attempts
-        self.begin(checkpoint.epoch, resume=checkpoint.state is not None)
+        rows = (checkpoint.state or {}).get("rows", [])
+        self.begin(checkpoint.epoch, resume=checkpoint.state is not None, rows=rows)
         return checkpoint
 
-    def begin(self, resumed_epoch: int = 0, *, resume: bool = False) -> None:
-        """Write the `start` event (once)."""
+    def begin(self, resumed_epoch: int = 0, *, resume: bool = False, rows: Sequence[dict] = ()) -> None:
+        """Write the `start` event (once), and the history `rows` of earlier attempts where they are lost."""
         if self.begun:
             return
         self.begun = True
         self.events.start(
             resume=resume,
+            rows=[_step_of(row) for row in rows],
             job=self.name,
             job_id=self.job_id,
             attempt=self.attempt,
@@ -162,10 +164,10 @@ class Job:
 
     def row(self, row: dict) -> None:
         """Report a history row: an event, and a line in the text log."""
+        step, values = _step_of(row)
+        self.events.metrics(step, values)
         at = "epoch" if "epoch" in row else "step"
-        values = {k: v for k, v in row.items() if k not in ("epoch", "step")}
-        self.events.metrics(row[at], values)
-        self.say(f"{at} {row[at]}: " + ", ".join(f"{k} {v:.6g}" for k, v in values.items()))
+        self.say(f"{at} {step}: " + ", ".join(f"{k} {v:.6g}" for k, v in values.items()))
 
     def say(self, text: str) -> None:
         """Write a line to the text log."""
@@ -209,6 +211,12 @@ class Job:
     def stop(self, why: str) -> None:
         """Write the `end` event of an attempt that saved its state; the next goes on from there."""
         self.events.end("stopped", {}, [], why)
+
+
+def _step_of(row: dict) -> tuple[int, dict]:
+    """Return the number of a history row, its epoch if it has one, and its values."""
+    step = row["epoch"] if "epoch" in row else row["step"]
+    return step, {k: v for k, v in row.items() if k not in ("epoch", "step")}
 
 
 def run_stage(stage: Stage, work: Callable[[Job], dict], argv: list[str] | None) -> int:

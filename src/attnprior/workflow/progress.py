@@ -45,6 +45,8 @@ class Watched:
             self.total, self.images = event.get("total"), event.get("images")
             self.step = event.get("resumed_epoch", 0)
             self.first = (self.step, self.at)
+        elif event.get("filled"):
+            pass  # of an earlier attempt
         elif event["event"] == "metrics":
             unrated = self.first[1] == self.started  # loading counts into the first row, so begin after it
             self.step, self.at, self.values = event["step"], event["time"], event.get("values", {})
