@@ -252,9 +252,7 @@ def _run(stage: Stage, work: Callable[[Job], dict], args: argparse.Namespace) ->
         if not expected and isinstance(e, Exception):
             traceback.print_exc()
         text = one_line(e) if expected or isinstance(e, SystemExit) else one_line(f"{type(e).__name__}: {e}")
-        text = text.removeprefix(
-            "params.yaml: "
-        )  # the entry may stand in a file of studies/: a stage cannot know
+        text = text.removeprefix("params.yaml: ")  # it may stand in a file of studies/
         print(f"error: {text}", file=sys.stderr)
         if job is not None and not isinstance(e, BusyError):
             job.fail(text)
