@@ -1,60 +1,115 @@
 """Every combination of the papers' studies trains 50 steps through the shipped graph and makes its table row.
 
-A study is done when each distinct combination of rule, model, init, transfer and recipe in it has; the rest
-is listed as not run, with the reason. It takes hours on two cores: `make test-studies` runs it, other tests
-do without.
+A study is done when each distinct combination of rule, model, init, transfer and recipe in it has: students,
+the teachers that are pre-trained for them, and fits. It takes hours on two cores: `make test-studies`, while
+`make test` does without. With ATTNPRIOR_STUDIES_DIR projects stay in that folder, one for each file, and a
+second call goes on with what the first one made.
 """
 
 import csv
 import os
+from pathlib import Path
 
 import pytest
-import yaml
 
-from attnprior.workflow import studyfiles
-from tests.studies.reduced import STEPS, archive, reduce
-from tests.workflow import mutations, project
-from tests.workflow.project import ROOT
+from attnprior.workflow import capacity, params, studyfiles
+from tests.studies import projects
+from tests.studies.reduced import STEPS, Reduced, reduce
+from tests.workflow import mutations
+from tests.workflow.project import ROOT, Project
 
 pytestmark = pytest.mark.studies
 
 FILES = [p for p in studyfiles.names(ROOT) if "studies" in (studyfiles.read_yaml(ROOT / p) or {})]
+DAY = 24 * 3600.0
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_each_combination_trains_and_has_its_row(path, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def project(request, tmp_path, monkeypatch) -> Project:
     monkeypatch.chdir(ROOT)
+    kept = os.environ.get("ATTNPRIOR_STUDIES_DIR")
+    return Project(Path(kept, Path(request.param).stem).absolute() if kept else tmp_path / "project")
+
+
+@pytest.mark.parametrize(("path", "project"), [(p, p) for p in FILES], indirect=["project"], ids=FILES)
+def test_each_combination_trains_and_has_its_row(path, project, capsys):
     small = reduce(mutations.read(), path)
-    made = project.create(tmp_path / "project")
-    for name, (side, chans) in small.images.items():
-        archive(made.root / name, side, chans)
-    (made.root / "studies").mkdir()
-    (made.root / "params.yaml").write_text(yaml.safe_dump(small.params, sort_keys=False))
-    (made.root / "studies/small.yaml").write_text(yaml.safe_dump(small.content, sort_keys=False))
-    made.attnprior("sync")
-    done = made.attnprior("run", "--", "--keep-going", ok=False)
-    run, failed = [], []
-    for study, arms in small.arms.items():
-        rows = _table(made.root / "results" / study / "table.csv")
-        dataset = small.content["studies"][study]["datasets"][0]
-        for arm in arms:
-            history = made.root / f"runs/{dataset}/{arm}/seed0/history.csv"
-            steps = len(history.read_text().splitlines()) - 1 if history.is_file() else 0
-            good = steps >= STEPS and arm in rows
-            (run if good else failed).append(
-                f"{study}/{arm}: {steps} steps, {'a' if arm in rows else 'no'} row"
-            )
-    lines = [f"{path}: {len(run)} combinations run, {len(failed)} failed, {len(small.not_run)} arms not run"]
-    lines += [f"  failed   {line}" for line in failed]
-    lines += [f"  not run  {where}: {why}" for where, why in small.not_run.items() if "same as" not in why]
+    projects.write(project.root, small)
+    # The rules' constant memory tells Snakemake nothing of the largest networks: these run one by one.
+    cores = 1 if _largest(project.root, small) > _memory() / 4 else os.cpu_count()
+    command = ("snakemake", "--nolock", "--cores", str(cores))
+    # A state of the largest network is 5 GB: it is saved less often than every ten seconds.
+    done = project.sh(*command, ok=False, timeout=DAY, ATTNPRIOR_CHECKPOINT_SECONDS="120")
+    good, bad = _looked_through(project.root, small)
+    lines = [f"{path}: {_count(good, 'run')}; {_count(bad, 'failed')}"]
+    lines += [f"  failed   {key}: {how}" for key, how in bad.items()]
+    lines += [f"  run      {key}: {how}" for key, how in good.items()]
+    lines += [f"  same     {arm}: {other} stands for it" for arm, other in small.same.items()]
+    lines += [f"  unused   {key}: no arm that is run needs it" for key in small.unused]
     with capsys.disabled():
         print("\n" + "\n".join(lines))
-    assert not failed, done.stderr[-3000:]
+    assert not bad and done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
-def _table(path: os.PathLike) -> set[str]:
+def _looked_through(root: Path, small: Reduced) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what was made as it should, and what was not: {kind study/arm: how far it came}."""
+    good: dict[str, str] = {}
+    bad: dict[str, str] = {}
+    shown: set[tuple[str, str]] = set()  # data set and student of the rows
+    for study, arms in small.arms.items():
+        dataset = small.content["studies"][study]["datasets"][0]
+        rows = _rows(root / "results" / study / "table.csv")
+        for arm in arms:
+            steps = _steps(root / f"runs/{dataset}/{arm}/seed0/history.csv")
+            fine = steps >= STEPS and arm in rows
+            row = "row" if arm in rows else "no row"
+            (good if fine else bad)[f"arm {study}/{arm}"] = f"{steps} steps, {row}"
+            shown |= {(dataset, arm)} if fine else set()
+    finished = {student for _, student in shown}
+    for (dataset, name), students in small.teachers.items():
+        values = small.content["teachers"][name]
+        steps = _steps(root / f"teachers/{dataset}/{name}/seed0/history.csv")
+        seen = finished & set(students)
+        fine = (steps >= STEPS or values["source"] != "mae") and seen
+        (good if fine else bad)[f"teacher {dataset}/{name}"] = f"{steps} steps, in {len(seen)} rows"
+    for name, students in small.fits.items():
+        seen = finished & set(students)
+        there = (root / f"fits/{name}/seed0/metrics.json").is_file()
+        (good if there and seen else bad)[f"fit {name}"] = f"in {len(seen)} rows"
+    return good, bad
+
+
+def _count(found: dict[str, str], what: str) -> str:
+    """Return how many of each kind there are; arms that several studies show count once."""
+    arms = {k.rpartition("/")[2] for k in found if k.startswith("arm ")}
+    rows = sum(k.startswith("arm ") for k in found)
+    teachers, fits = (sum(k.startswith(kind) for k in found) for kind in ("teacher ", "fit "))
+    return f"{what}: {len(arms)} students in {rows} rows, {teachers} teachers, {fits} fits"
+
+
+def _steps(path: Path) -> int:
+    """Return how many optimizer steps a history tells of."""
+    if not path.is_file():
+        return 0
+    with open(path, newline="", encoding="utf-8") as f:
+        return max((int(row["step"]) for row in csv.DictReader(f)), default=0)
+
+
+def _rows(path: Path) -> set[str]:
     """Return the arms of a study's table that have a test accuracy."""
-    if not os.path.isfile(path):
+    if not path.is_file():
         return set()
     with open(path, newline="", encoding="utf-8") as f:
         return {row["arm"] for row in csv.DictReader(f) if row["top1_mean"]}
+
+
+def _largest(root: Path, small: Reduced) -> float:
+    """Return the bytes of memory that the largest job takes."""
+    settings = params.load(root)
+    sizes = [capacity.size_of(settings, study) for study in small.arms]
+    assert all(sizes), "no estimate"
+    return max(size.memory for size in sizes if size)
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
