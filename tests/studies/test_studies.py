@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attnprior.workflow import capacity, params, studyfiles
+from attnprior.workflow import costs, params, studyfiles
 from tests.studies import projects
 from tests.studies.reduced import STEPS, Reduced, reduce
 from tests.workflow import mutations
@@ -32,16 +32,20 @@ def project(request, tmp_path, monkeypatch) -> Project:
 
 
 @pytest.mark.parametrize(("path", "project"), [(p, p) for p in FILES], indirect=["project"], ids=FILES)
-def test_each_combination_trains_and_has_its_row(path, project, capsys):
+def test_each_combination_trains_and_has_its_row(path, project, monkeypatch, capsys):
     small = reduce(mutations.read(), path)
     projects.write(project.root, small)
+    monkeypatch.chdir(project.root)
     # The rules' constant memory tells Snakemake nothing of the largest networks: these run one by one.
-    cores = 1 if _largest(project.root, small) > _memory() / 4 else os.cpu_count()
+    largest = max(job.work.memory for job in _jobs(small))
+    cores = 1 if largest > _memory() / 4 else os.cpu_count()
     command = ("snakemake", "--nolock", "--cores", str(cores))
     # A state of the largest network is 5 GB: it is saved less often than every ten seconds.
     done = project.sh(*command, ok=False, timeout=DAY, ATTNPRIOR_CHECKPOINT_SECONDS="120")
     good, bad = _looked_through(project.root, small)
+    jobs = _jobs(small)
     lines = [f"{path}: {_count(good, 'run')}; {_count(bad, 'failed')}"]
+    lines += [f"  {len(jobs)} jobs, {sum(j.work.flops for j in jobs) / 1e12:.1f} TFLOP of training"]
     lines += [f"  failed   {key}: {how}" for key, how in bad.items()]
     lines += [f"  run      {key}: {how}" for key, how in good.items()]
     lines += [f"  same     {arm}: {other} stands for it" for arm, other in small.same.items()]
@@ -55,7 +59,7 @@ def _looked_through(root: Path, small: Reduced) -> tuple[dict[str, str], dict[st
     """Return what was made as it should, and what was not: {kind study/arm: how far it came}."""
     good: dict[str, str] = {}
     bad: dict[str, str] = {}
-    shown: set[tuple[str, str]] = set()  # data set and student of the rows
+    finished: set[str] = set()
     for study, arms in small.arms.items():
         dataset = small.content["studies"][study]["datasets"][0]
         rows = _rows(root / "results" / study / "table.csv")
@@ -64,8 +68,7 @@ def _looked_through(root: Path, small: Reduced) -> tuple[dict[str, str], dict[st
             fine = steps >= STEPS and arm in rows
             row = "row" if arm in rows else "no row"
             (good if fine else bad)[f"arm {study}/{arm}"] = f"{steps} steps, {row}"
-            shown |= {(dataset, arm)} if fine else set()
-    finished = {student for _, student in shown}
+            finished |= {arm} if fine else set()
     for (dataset, name), students in small.teachers.items():
         values = small.content["teachers"][name]
         steps = _steps(root / f"teachers/{dataset}/{name}/seed0/history.csv")
@@ -103,12 +106,10 @@ def _rows(path: Path) -> set[str]:
         return {row["arm"] for row in csv.DictReader(f) if row["top1_mean"]}
 
 
-def _largest(root: Path, small: Reduced) -> float:
-    """Return the bytes of memory that the largest job takes."""
-    settings = params.load(root)
-    sizes = [capacity.size_of(settings, study) for study in small.arms]
-    assert all(sizes), "no estimate"
-    return max(size.memory for size in sizes if size)
+def _jobs(small: Reduced) -> list[costs.Job]:
+    """Return the jobs of the project in the working directory, those of several studies once."""
+    settings = params.load()
+    return list({j.key: j for study in small.arms for j in costs.jobs_of(settings, study)}.values())
 
 
 def _memory() -> int:
