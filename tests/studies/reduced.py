@@ -1,7 +1,8 @@
 """A file of studies in small: each distinct combination of its arms once, 50 steps, few synthetic images.
 
 Kept are patch size, width, depth, heads, losses, recipes and every key. Smaller are the images (a few patches
-a side), their number and that of classes, and with them what counts them: labels, epochs, fitting steps.
+a side), their number and that of classes, and with them what counts them: labels, epochs, fitting steps. Only
+free queries and keys, which need as many tokens as a head is wide, get smaller patches for it.
 """
 
 import copy
@@ -175,6 +176,8 @@ def _shrink(entries: dict, grids: dict[int, int]) -> None:
     for model in entries["models"].values():
         model["image_size"] = grids[model["image_size"]]
         model["num_classes"] = CLASSES
+        while model.get("attention") == "free" and model["patch_size"] > 1 and _tokens(model) < _rank(model):
+            model["patch_size"] //= 2
     for recipe in entries["recipes"].values():  # all images are one batch: a step is an epoch
         recipe["epochs"] = STEPS
         if recipe.get("warmup_epochs"):
@@ -189,6 +192,14 @@ def _shrink(entries: dict, grids: dict[int, int]) -> None:
             fit["steps"] = FIT_STEPS
     for teacher in entries["teachers"].values():
         teacher["probe"] = {**teacher["probe"], "labels": CLASSES, "steps": 5}
+
+
+def _tokens(model: dict) -> int:
+    return (model["image_size"] // model["patch_size"]) ** 2
+
+
+def _rank(model: dict) -> int:
+    return model["embed_dim"] // model["num_heads"]
 
 
 def _dataset(side: int, chans: int) -> dict:

@@ -53,9 +53,10 @@ def test_teachers_and_fits_of_the_arms_come_with_them(small):
 def test_only_size_and_numbers_shrink(small):
     settings, _, made, loaded = small
     arms = graph.all_arms(loaded, list(made.arms))
-    changed = {"image_size", "num_classes"}
     for name in {loaded["students"][a.student]["model"] for a in arms}:
         own, full = loaded["models"][name], settings["models"][name]
+        free = full.get("attention") == "free"
+        changed = {"image_size", "num_classes", "patch_size"} if free else {"image_size", "num_classes"}
         assert {k: v for k, v in own.items() if k not in changed} == {
             k: v for k, v in full.items() if k not in changed
         }
