@@ -36,7 +36,7 @@ def test_each_combination_trains_and_has_its_row(path, project, monkeypatch, cap
     small = reduce(mutations.read(), path)
     projects.write(project.root, small)
     monkeypatch.chdir(project.root)
-    # The rules' constant memory tells Snakemake nothing of the largest networks: half of what there is is theirs.
+    # Rules state the same memory for all networks, so the largest decide how many jobs half of it holds.
     most = int(_memory() / 2 / max(job.work.memory for job in _jobs(small)))
     command = ("snakemake", "--nolock", "--cores", str(max(1, min(most, os.cpu_count() or 1))))
     # A state of the largest network is 5 GB: it is saved less often than every ten seconds.
