@@ -7,7 +7,10 @@ second call goes on with what the first one made.
 """
 
 import csv
+import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,32 +19,30 @@ from attnprior.workflow import costs, params, studyfiles
 from tests.studies import projects
 from tests.studies.reduced import STEPS, Reduced, reduce
 from tests.workflow import mutations
-from tests.workflow.project import ROOT, Project
+from tests.workflow.project import ROOT, environment
 
 pytestmark = pytest.mark.studies
 
 FILES = [p for p in studyfiles.names(ROOT) if "studies" in (studyfiles.read_yaml(ROOT / p) or {})]
-DAY = 24 * 3600.0
 
 
 @pytest.fixture
-def project(request, tmp_path, monkeypatch) -> Project:
+def root(request, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(ROOT)
     kept = os.environ.get("ATTNPRIOR_STUDIES_DIR")
-    return Project(Path(kept, Path(request.param).stem).absolute() if kept else tmp_path / "project")
+    return Path(kept, Path(request.param).stem).absolute() if kept else tmp_path / "project"
 
 
-@pytest.mark.parametrize(("path", "project"), [(p, p) for p in FILES], indirect=["project"], ids=FILES)
-def test_each_combination_trains_and_has_its_row(path, project, monkeypatch, capsys):
+@pytest.mark.parametrize(("path", "root"), [(p, p) for p in FILES], indirect=["root"], ids=FILES)
+def test_each_combination_trains_and_has_its_row(path, root, monkeypatch, capsys):
     small = reduce(mutations.read(), path)
-    projects.write(project.root, small)
-    monkeypatch.chdir(project.root)
-    # Rules state the same memory for all networks, so the largest decide how many jobs half of it holds.
-    most = int(_memory() / 2 / max(job.work.memory for job in _jobs(small)))
-    command = ("snakemake", "--nolock", "--cores", str(max(1, min(most, os.cpu_count() or 1))))
-    # A state of the largest network is 5 GB: it is saved less often than every ten seconds.
-    done = project.sh(*command, ok=False, timeout=DAY, ATTNPRIOR_CHECKPOINT_SECONDS="120")
-    good, bad = _looked_through(project.root, small)
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of an interrupted call Snakemake may still wait for its jobs
+        projects.write(root, small)
+        monkeypatch.chdir(root)
+        done = _snakemake(small, lock.fileno())
+    good, bad = _looked_through(root, small)
     jobs = _jobs(small)
     lines = [f"{path}: {_count(good, 'run')}; {_count(bad, 'failed')}"]
     lines += [f"  {len(jobs)} jobs, {sum(j.work.flops for j in jobs) / 1e12:.1f} TFLOP of training"]
@@ -52,6 +53,22 @@ def test_each_combination_trains_and_has_its_row(path, project, monkeypatch, cap
     with capsys.disabled():
         print("\n" + "\n".join(lines))
     assert not bad and done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+
+
+def _snakemake(small: Reduced, lock: int) -> subprocess.CompletedProcess:
+    """Make everything in the working directory; the lock is held as long as Snakemake lives."""
+    # Rules state the same memory for all networks, so the largest decide how many jobs half of it holds.
+    most = int(_memory() / 2 / max(job.work.memory for job in _jobs(small)))
+    cores = max(1, min(most, os.cpu_count() or 1))
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", "--nolock", "--cores", str(cores)],
+        # A state of the largest network is 5 GB: it is saved less often than every ten seconds.
+        env=environment(ATTNPRIOR_CHECKPOINT_SECONDS="120"),
+        pass_fds=(lock,),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def _looked_through(root: Path, small: Reduced) -> tuple[dict[str, str], dict[str, str]]:
