@@ -179,6 +179,7 @@ def test_switching_between_commits_both_ways_has_nothing_to_do(project):
         assert project.contents() == expected
 
 
+@pytest.mark.slow
 def test_metadata_of_another_commit_is_not_believed(project):
     """Files of one commit with Snakemake metadata of another that claims the present settings."""
     project.put("students.random.labels", 150)

@@ -42,6 +42,7 @@ def test_plots_are_a_page_that_a_browser_opens(finished: Project, tmp_path):
     assert "digits: test accuracy by arm" in (tmp_path / "plots/index.html").read_text()
 
 
+@pytest.mark.slow
 def test_diffs_show_a_changed_student_and_no_other(project: Project):
     project.put("students.random.labels", 150)
     project.attnprior("run")

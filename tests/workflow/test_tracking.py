@@ -516,6 +516,17 @@ def test_the_rate_of_an_attempt_whose_log_is_gone_is_no_damage(root):
     assert "mlflow.db is damaged (train_loss" in tracking.track(root).warning
 
 
+@pytest.mark.parametrize("part", [0.001, 0.015, 0.3, 0.97])
+def test_a_store_cut_anywhere_is_named_as_damaged_with_what_to_do(root, part):
+    write_job(root, "impulse", steps=2)
+    tracking.track(root)
+    store = root / "mlflow.db"
+    content = store.read_bytes()
+    store.write_bytes(content[: int(len(content) * part)])
+    warning = tracking.track(root).warning
+    assert "mlflow.db is damaged (" in warning and "delete it" in warning
+
+
 def test_a_run_deleted_by_hand_stays_deleted(root):
     write_job(root, "impulse", steps=2, end=None)
     tracking.track(root)

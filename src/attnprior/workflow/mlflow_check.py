@@ -11,7 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from attnprior.errors import UserError
+from attnprior.errors import UserError, one_line
+from attnprior.workflow import mlflow_sound
 from attnprior.workflow.mlflow_open import is_new_sqlite, sqlite_path
 
 OTHER = "name another store in MLFLOW_TRACKING_URI"
@@ -23,14 +24,20 @@ def check_store(uri: str) -> None:
     Raises:
         OSError: nothing answers.
         sqlite3.Error: the file is no data base.
-        UserError: the file cannot be written, or is the store of another MLflow or of something else.
+        UserError: the file cannot be written, is damaged, or is the store of another MLflow or of something
+            else.
     """
     path = sqlite_path(uri)
     if path is not None:
         if path.parent.exists() and not os.access(path.parent, os.W_OK):
             raise UserError(f"its folder cannot be written; make {path.parent} writable, or {OTHER}")
         if not is_new_sqlite(uri):
-            _check_file(path, uri)
+            try:
+                _check_file(path, uri)
+            except sqlite3.DatabaseError as e:
+                if "malformed" not in str(e):
+                    raise
+                raise mlflow_sound.damaged(uri, one_line(e)) from e
         return
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -38,7 +38,7 @@ def check_structure(uri: str) -> None:
     with _open(uri) as db:
         said = db.execute("pragma quick_check(1)").fetchone()[0]
         if said != "ok":
-            raise _damaged(uri, said)
+            raise damaged(uri, said)
 
 
 def check_points(uri: str, jobs: Iterable[LoggedJob]) -> None:
@@ -51,7 +51,7 @@ def check_points(uri: str, jobs: Iterable[LoggedJob]) -> None:
     """
     with _open(uri) as db:
         if wrong := db.execute(LATEST).fetchone():
-            raise _damaged(uri, f"latest value of {wrong[0]}")
+            raise damaged(uri, f"latest value of {wrong[0]}")
         runs = dict(db.execute(RUNS).fetchall())
         for job in jobs:
             if job.job_id not in runs:
@@ -65,7 +65,7 @@ def check_points(uri: str, jobs: Iterable[LoggedJob]) -> None:
                     continue
                 found = stored.get((key, step))
                 if found != value and not (math.isnan(value) and found is not None and math.isnan(found)):
-                    raise _damaged(uri, f"{key} of {job.start['job']} at step {step} is {found}, not {value}")
+                    raise damaged(uri, f"{key} of {job.start['job']} at step {step} is {found}, not {value}")
 
 
 @contextlib.contextmanager
@@ -76,9 +76,10 @@ def _open(uri: str):
         with contextlib.closing(connection(path)) as db:
             yield db
     except sqlite3.DatabaseError as e:
-        raise _damaged(uri, one_line(e)) from e
+        raise damaged(uri, one_line(e)) from e
 
 
-def _damaged(uri: str, what: str) -> UserError:
+def damaged(uri: str, what: str) -> UserError:
+    """Return the error that names a damaged store and what to do."""
     path = sqlite_path(uri)
     return UserError(f"{path} is damaged ({what}); delete it, and `attnprior track` fills it again")
