@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from attnprior.errors import UserError
-from attnprior.workflow import batch, failures, slurm
+from attnprior.workflow import batch, failures, scheduler, slurm
 from attnprior.workflow.slurm import Partition, Request
 
 KNOWN = {
@@ -93,7 +93,7 @@ def test_a_missing_command_names_what_to_do(monkeypatch):
 def queue(tmp_path, monkeypatch):
     """Commands of Slurm with a job of the run `abc` in the queue; a folder that may hold Snakemake's logs."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / slurm.LOGS).mkdir(parents=True)
+    (tmp_path / scheduler.LOGS).mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     for name, script in {
         "squeue": 'echo "squeue $*" >> asked; case "$*" in *"--name abc"*) [ -e gone ] || echo 7;; esac',
@@ -106,7 +106,7 @@ def queue(tmp_path, monkeypatch):
 
 
 def log_of(root, name, text):
-    (root / slurm.LOGS / f"{name}.log").write_text(text)
+    (root / scheduler.LOGS / f"{name}.log").write_text(text)
 
 
 def test_what_a_killed_run_left_in_the_queue_is_cancelled_though_other_runs_came_after(queue, capsys):

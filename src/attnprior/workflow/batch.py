@@ -21,21 +21,23 @@ def check(options: Any, graph: Graph, planned: list[Job]) -> None:
     Raises:
         UserError: it cannot be asked, or can never run a job as it is.
     """
-    if not planned or not is_remote(options) or options.executor != slurm.EXECUTOR:
+    if not planned or not _by_slurm(options):
         return
     known, default = slurm.partitions()
-    seen: set[str] = set()
+    requests: dict[
+        tuple[int, str, str], slurm.Request
+    ] = {}  # one for all jobs of a rule that ask for the same
     for attempt in sorted({1, 1 + (options.retries or 0)}):
         for job in planned:
             resources = graph.resources(job, attempt)
-            if (what := f"{attempt} {job.rule} {sorted(map(str, resources.items()))}") not in seen:
-                seen.add(what)
-                slurm.check([slurm.Request(job.key, attempt, resources)], known, default)
+            alike = attempt, job.rule, str(sorted(map(str, resources.items())))
+            requests.setdefault(alike, slurm.Request(job.key, attempt, resources))
+    slurm.check(requests.values(), known, default)
 
 
 def sweep(options: Any, log: Path) -> None:
     """Cancel what is left in the queue of the run with these options and Snakemake's log `log`."""
-    if is_remote(options) and options.executor == slurm.EXECUTOR:
+    if _by_slurm(options):
         _cancel(log, "")
 
 
@@ -43,6 +45,10 @@ def sweep_earlier() -> None:
     """Cancel what a killed run left in Slurm's queue, wherever the jobs of this run are executed."""
     if (log := slurm.newest_log()) is not None:
         _cancel(log, " of a killed run")
+
+
+def _by_slurm(options: Any) -> bool:
+    return options is not None and options.executor == slurm.EXECUTOR
 
 
 def _cancel(log: Path, whose: str) -> None:

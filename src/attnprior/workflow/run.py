@@ -19,7 +19,6 @@ from attnprior.workflow import (
     orphans,
     params,
     repair,
-    slurm,
     stop,
     sync,
 )
@@ -30,7 +29,7 @@ from attnprior.workflow.live import view
 from attnprior.workflow.lock import RunLock, run_lock
 from attnprior.workflow.progress import Progress, earlier_seconds
 from attnprior.workflow.recorder import Recorder
-from attnprior.workflow.scheduler import options_of
+from attnprior.workflow.scheduler import LOGS, options_of
 from attnprior.workflow.state import Hashes
 from attnprior.workflow.summary import print_summary
 
@@ -124,7 +123,7 @@ def _snakemake(
     """Run Snakemake to the end, showing and recording jobs as they finish."""
     wanted = [] if set(studies) == set(settings["active"]) else graph.targets(settings, studies)
     invocation = uuid.uuid4().hex
-    log = Path(slurm.LOGS, f"{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
+    log = Path(LOGS, f"{time.strftime('%Y%m%d-%H%M%S')}-{invocation[:8]}.log")
     command = [sys.executable, "-m", "attnprior.workflow.scheduler", *args]
     command += ["--", *wanted] if wanted else []
     progress.invocation = invocation

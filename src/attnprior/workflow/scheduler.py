@@ -10,6 +10,7 @@ from typing import Any
 
 from attnprior.errors import UserError, one_line
 
+LOGS = "logs/snakemake"  # of Snakemake, one for each `attnprior run`
 PROFILES = "workflow/profiles"
 EXTRAS = {"slurm": ".[slurm]", "cluster-generic": ".[generic]"}  # what pip installs for an executor
 

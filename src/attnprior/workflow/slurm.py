@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from attnprior.errors import UserError, one_line
+from attnprior.workflow.scheduler import LOGS
 
 EXECUTOR = "slurm"
 ANSWER_SECONDS = 30.0
-LOGS = "logs/snakemake"  # of Snakemake, one for each `attnprior run`
-HEAD = 2**20  # characters of such a log in which the name of its jobs stands
+HEAD = 2**20  # characters of a log of Snakemake in which the name of its jobs stands
 
 
 @dataclass(frozen=True)
