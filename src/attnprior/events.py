@@ -37,12 +37,11 @@ class EventLog:
         self._append({"event": "start", "time": time.time(), **values})
         for step, row in rows:
             if step not in logged:
-                event = {"event": "metrics", "time": time.time(), "step": step, "values": row}
-                self._append({**event, "filled": True})
+                self.metrics(step, row, filled=True)
 
-    def metrics(self, step: int, values: dict) -> None:
-        """Append one row of metrics; `step` is the epoch."""
-        self._append({"event": "metrics", "time": time.time(), "step": step, "values": values})
+    def metrics(self, step: int, values: dict, **marks: bool) -> None:
+        """Append one row of metrics, with `marks`; `step` is the epoch."""
+        self._append({"event": "metrics", "time": time.time(), "step": step, "values": values, **marks})
 
     def end(self, status: str, values: dict, artifacts: list[str], error: str | None = None) -> None:
         """Append the `end` event ("finished", "failed" or "stopped": it can go on) and close the log."""

@@ -89,4 +89,4 @@ def test_the_local_files_of_an_entry(values, files):
 
 def test_the_known_size_of_the_digits_is_true(tmp_path):
     found = sklearn_digits(Request(None, "x", print, tmp_path))
-    assert np.bincount(found.part, minlength=3).tolist() == list(rules.SIZES["sklearn_digits"])
+    assert np.bincount(found.part, minlength=3).tolist() == list(rules.SOURCES["sklearn_digits"].parts)

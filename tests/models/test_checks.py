@@ -204,6 +204,7 @@ def test_filters_and_freezing_go_with_the_model():
         (student(source="random", freeze="all"), MODEL, "freeze"),
         (student(config.Transfer("distil"), source="random", freeze="spatial"), MODEL, "freeze"),
         (student(source="mimetic", value=True), replace(FREE, value=False), "init.value"),
+        (student(source="mimetic_reduced"), replace(FREE, patch_size=FREE.image_size), "init.source"),
     ):
         refused(check(settings, model), f"{where}.{key}")
     refused(check(student(**BOX), MIXER, replace(RECIPE, drop_path=0.1)), f"{where}.recipe.drop_path")

@@ -6,33 +6,31 @@ from dataclasses import dataclass
 
 from attnprior.errors import UserError, nearest
 
-# Images of a source's own parts: training, validation, test. A folder's are known once it is read.
-SIZES: Mapping[str, tuple[int, int, int]] = {
-    "sklearn_digits": (1797, 0, 0),
-    "cifar10": (50000, 0, 10000),
-    "cifar100": (50000, 0, 10000),
-    "svhn": (73257, 0, 26032),
-    "tiny_imagenet": (100000, 0, 10000),
-    "stl10": (5000, 0, 8000),
-    "flowers102": (1020, 1020, 6149),
-    "pets": (3680, 0, 3669),
-}
-CLASSES: Mapping[str, int] = {  # of the same sources
-    "sklearn_digits": 10,
-    "cifar10": 10,
-    "cifar100": 100,
-    "svhn": 10,
-    "tiny_imagenet": 200,
-    "stl10": 10,
-    "flowers102": 102,
-    "pets": 37,
+
+@dataclass(frozen=True)
+class Source:
+    """Images of the parts that a source comes with (training, validation, test), and its classes."""
+
+    parts: tuple[int, int, int]
+    classes: int
+
+
+SOURCES: Mapping[str, Source] = {  # a folder's are known once it is read
+    "sklearn_digits": Source((1797, 0, 0), 10),
+    "cifar10": Source((50000, 0, 10000), 10),
+    "cifar100": Source((50000, 0, 10000), 100),
+    "svhn": Source((73257, 0, 26032), 10),
+    "tiny_imagenet": Source((100000, 0, 10000), 200),
+    "stl10": Source((5000, 0, 8000), 10),
+    "flowers102": Source((1020, 1020, 6149), 102),
+    "pets": Source((3680, 0, 3669), 37),
 }
 COMMON = ("source", "train", "val", "test", "split_seed")
 OFFICIAL = ("path", "resize", "resident_limit")
 FOLDER = (*OFFICIAL, "channels", "skip_bad")
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "sklearn_digits": (),
-    **{name: OFFICIAL for name in SIZES if name != "sklearn_digits"},
+    **{name: OFFICIAL for name in SOURCES if name != "sklearn_digits"},
     "folder": FOLDER,
 }
 # What the original archives are called; `path` may be the folder that holds them.
@@ -119,10 +117,10 @@ def check_keys(values: Mapping, where: str) -> None:
             f"params.yaml: {where}.resize is null, but the images of {source} have unlike sizes;"
             " give {size: PIXELS, crop: center}"
         )
-    known = source in SIZES
-    if known and not SIZES[source][2] and values["test"] is None:
+    own = SOURCES.get(source)
+    if own and not own.parts[2] and values["test"] is None:
         raise UserError(f"params.yaml: {where}.test is null, but {source} has no test part; give a number")
-    if known and not SIZES[source][1] and values["val"] is None:
+    if own and not own.parts[1] and values["val"] is None:
         raise UserError(
             f"params.yaml: {where}.val is null, but {source} has no validation part; give a number"
         )
@@ -192,11 +190,11 @@ def known_numbers(values: Mapping, where: str) -> Numbers | None:
     Raises:
         UserError: as `numbers`, or `train` is lower than the number of classes.
     """
-    own = SIZES.get(values["source"])
+    own = SOURCES.get(values["source"])
     if own is None:
         return None
-    found = numbers(own, values, where)
-    check_classes(values, CLASSES[values["source"]], where)
+    found = numbers(own.parts, values, where)
+    check_classes(values, own.classes, where)
     return found
 
 

@@ -249,6 +249,13 @@ def validate_student(
         raise _refuse(where, "init.source", source, "filters are those of a convmixer; its model is a vit")
     if source in ("mimetic", "mimetic_reduced") and init.value and not model.value:
         raise _refuse(where, "init.value", True, "its model has value: false; set it to false")
+    narrow = model.attention == "free" and model.num_patches < model.head_dim
+    if source in ("mimetic", "mimetic_reduced") and narrow:
+        allowed = (
+            f"its model has free queries and keys {model.head_dim} wide, mimetic ones of {model.num_patches}"
+            f" patches have {model.num_patches} columns; lower patch_size or raise num_heads"
+        )
+        raise _refuse(where, "init.source", source, allowed)
     if student.freeze == "spatial" and student.transfer.method == "distil":
         allowed = "queries and keys that are not trained cannot take over a teacher's; use freeze: none"
         raise _refuse(where, "freeze", student.freeze, allowed)

@@ -44,8 +44,8 @@ class Job:
     """One run of a stage.
 
     Attributes: `args` (parsed), `wildcards`, `params` (dotted key -> value), `inputs` and `code` (path
-    -> SHA-256), `outputs` (paths; `work` may append), `compute`; set by `work`: `images_per_second`, and
-    for who watches `total` (epochs, or steps, that the job takes) and `images` (an epoch's).
+    -> SHA-256), `outputs` (paths; `work` may append), `compute`; set by `trained`: `images_per_second`; by
+    `work`, for who watches, `total` (epochs, or steps, that the job takes) and `images` (an epoch's).
     """
 
     def __init__(self, stage: Stage, args: argparse.Namespace) -> None:
@@ -168,6 +168,10 @@ class Job:
         self.events.metrics(step, values)
         at = "epoch" if "epoch" in row else "step"
         self.say(f"{at} {step}: " + ", ".join(f"{k} {v:.6g}" for k, v in values.items()))
+
+    def trained(self, images: int, since: float) -> None:
+        """Note the speed of a training that saw so many images since `since` (`time.perf_counter`)."""
+        self.images_per_second = round(images / (time.perf_counter() - since), 1)
 
     def say(self, text: str) -> None:
         """Write a line to the text log."""

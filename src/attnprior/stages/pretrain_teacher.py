@@ -143,10 +143,10 @@ def pretrain(job: Job, teacher: Teacher, model: Model, data, device, checkpoint)
     objective = Pretraining(mae, seed)
     flops = training_flops(objective, shifted, labels, recipe, seed)
     job.say(describe(recipe, len(images)))
-    begin = time.perf_counter()
     done = checkpoint.images(len(images), recipe.batch_size * recipe.accumulate)
+    begin = time.perf_counter()
     rows = train(mae, objective, shifted, labels, recipe, seed, checkpoint, on_row=job.row)
-    job.images_per_second = round((len(images) * len(rows) - done) / (time.perf_counter() - begin), 1)
+    job.trained(len(images) * len(rows) - done, begin)
     return mae, rows, flops
 
 

@@ -51,13 +51,10 @@ def work(job: Job) -> dict:
         sources = job.args.init_teacher, job.args.teacher, job.args.fit
         network = build_network(student, model, recipe, seed, *sources, name).to(device)
         job.say(describe(recipe, len(chosen)))
-        begin, done = (
-            time.perf_counter(),
-            checkpoint.images(len(chosen), recipe.batch_size * recipe.accumulate),
-        )
+        done = checkpoint.images(len(chosen), recipe.batch_size * recipe.accumulate)
+        begin = time.perf_counter()
         rows, flops = train_network(network, data, chosen, student, recipe, seed, checkpoint, job.row)
-        seen = len(chosen) * len(rows) - done
-        job.images_per_second = round(seen / (time.perf_counter() - begin), 1)
+        job.trained(len(chosen) * len(rows) - done, begin)
         header = {
             "kind": "student",
             "model": asdict(model),

@@ -124,9 +124,7 @@ class Checkpoint:
 
         try:
             with zipfile.ZipFile(self.path) as archive:
-                damaged = (
-                    archive.testzip()
-                )  # PyTorch compares no checksum: training would go on from wrong numbers
+                damaged = archive.testzip()  # PyTorch compares no checksum and would go on from wrong numbers
             if damaged is not None:
                 raise ValueError(f"{damaged}: wrong checksum")
             found = torch.load(self.path, map_location="cpu", weights_only=True)
