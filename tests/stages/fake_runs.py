@@ -18,7 +18,9 @@ from attnprior.stages import evaluate
 from tests.stages import commands
 
 CLASSES = ["nought", "one", "two", "three"]
-FIGURES = ("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "confusion")
+FIGURES = (
+    *("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "redundancy", "confusion"),
+)
 LEVEL = {
     "random": 0.0,
     "mimetic": 0.2,
@@ -163,8 +165,23 @@ def write_impulse(fit: Path, weights: Path) -> dict:
     return made
 
 
-def write_maps(path: Path, made: dict, teachers=("mae",), split="val", grid=4, depth=2) -> None:
-    """Write what `extract_maps` leaves: noise for every arm, and for teachers that rebuild images."""
+def spectrum(ranks, count: int) -> np.ndarray:
+    """Return singular values (layers, n, count) of tokens of these (strict, loose) ranks (layers, n, 2)."""
+    strict, loose = np.moveaxis(np.asarray(ranks), -1, 0)[..., None]
+    place = np.arange(count)
+    return np.where(place < loose, 1, np.where(place < strict, 1e-3, 1e-8)).astype(np.float32)
+
+
+RANKS = [[(5, 5)] * 5, [(12, 9), (12, 8), (13, 9), (16, 9), (12, 10)]]  # strict, loose; layer by image
+
+
+def write_maps(
+    path: Path, made: dict, teachers=("mae",), split="val", grid=4, depth=2, ranks=RANKS, channels=64
+) -> None:
+    """Write what `extract_maps` leaves: noise for every arm, and for teachers that rebuild images.
+
+    `ranks` (strict, loose) are those of the tokens that enter each layer of every network, for five images.
+    """
     rng = np.random.default_rng(5)
     tensors = {}
     about: dict = {
@@ -173,11 +190,14 @@ def write_maps(path: Path, made: dict, teachers=("mae",), split="val", grid=4, d
         "heads_layer": 0,
         "reconstructions": [],
         "without_attention": [],
+        "entering": [],
+        "ranked_images": {},
     }
     about |= {"images": {}, "networks": []}
     for dataset in made["datasets"]:
         tensors[f"images/{dataset}"] = rng.integers(256, size=(3, 1, 2 * grid, 2 * grid), dtype=np.uint8)
         about["images"][dataset] = {"split": split, "index": [0, 1, 2], "classes": CLASSES[:3]}
+        about["ranked_images"][dataset] = {"split": split, "index": [0, 1, 2, 3, 4], "classes": CLASSES}
         for kind, name in [*(("student", s) for s in students(made)), *(("teacher", t) for t in teachers)]:
             for part, count in (("looked", depth), ("heads", 2)):
                 values = rng.dirichlet(np.ones(grid**2), size=(count, 3)).reshape(count, 3, grid, grid)
@@ -185,6 +205,8 @@ def write_maps(path: Path, made: dict, teachers=("mae",), split="val", grid=4, d
             copies = {"method": "copy", "teacher": "mae", "what": "map", "maps": "other_image"}
             transfer = copies if name == "copy_other" else {"method": "none"} if kind == "student" else {}
             who = {"kind": kind, "dataset": dataset, "name": name, "seed": made["seeds"][0]}
+            about["entering"].append({**who, "channels": channels, "tokens": grid**2})
+            tensors[f"{kind}/{dataset}/{name}/singular"] = spectrum(ranks, min(channels, grid**2))
             about["networks"].append({**who, "transfer": transfer, "cls_token": name.startswith("vit")})
             if kind == "teacher":
                 hidden = np.zeros((3, grid, grid), np.float32)

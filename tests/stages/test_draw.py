@@ -128,6 +128,34 @@ def test_captions_say_how_many_runs_and_how_they_were_measured(finished):
     )  # Snakemake's report reads captions between quotation marks
 
 
+def test_redundancy_csv_has_a_row_per_network_layer_and_tolerance(finished):
+    with open(OUT / "redundancy.csv", newline="") as f:
+        rows = list(csv.DictReader(f))
+    names = fake_runs.students(fake_runs.study())
+    assert len(rows) == (len(names) + 1) * 2 * 2  # a teacher; layers; tolerances
+    assert [r["arm"] for r in rows if r["kind"] == "teacher"] == ["mae"] * 4
+    strict = f"{2**-23 * 64:.10g}"
+    assert [list(r.values()) for r in rows[:4]] == [
+        ["digits", "random", "student", "0", "5", "1", "64", "16", "0.01", "5.0", "5", "5", "3", "1"],
+        ["digits", "random", "student", "0", "5", "1", "64", "16", strict, "5.0", "5", "5", "3", "1"],
+        ["digits", "random", "student", "0", "5", "2", "64", "16", "0.01", "9.0", "8", "10", "3", "0"],
+        ["digits", "random", "student", "0", "5", "2", "64", "16", strict, "13.0", "12", "16", "3", "0"],
+    ]
+    assert "No arm of this study has filters: f = 3 is an example" in captions()["redundancy"]
+
+
+def test_filter_sizes_are_those_of_the_fits_and_convmixers_of_the_study(project):
+    argv = make(fake_runs.study(seeds=(0,)), impulse=False)
+    given = json.loads(argv[1])
+    given["students.impulse"]["init"] |= {"fit": "wide"}
+    given["students.mimetic"] |= {"init": {"source": "filters", "kind": "random"}, "model": "mixer"}
+    given |= {"fits.wide": {"filter_size": 7}, "models.mixer": {"kernel_size": 5}}
+    assert draw.main(["--params", json.dumps(given), *argv[2:]]) == 0
+    with open(OUT / "redundancy.csv", newline="") as f:
+        assert {r["filter_size"] for r in csv.DictReader(f)} == {"5", "7"}
+    assert "f is that of the impulse fits and ConvMixers" in captions()["redundancy"]
+
+
 def test_confusion_matrices_hold_every_prediction_with_the_true_class_in_rows(finished):
     made = fake_runs.study()
     paths = {

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from attnprior.analysis.looks import attention
+from attnprior.analysis.saved_maps import read_maps
 from attnprior.config import Teacher, build
 from attnprior.data import datasets
 from attnprior.data.loader import normalise
 from attnprior.errors import UserError
 from attnprior.files import load_tensors, save_tensors
 from attnprior.models.mae import load_teacher_encoder
+from attnprior.models.vit import patchify
 from attnprior.stages import extract_maps, train_student
 from attnprior.train.students import load_network
 from tests.stages import commands
@@ -128,6 +130,61 @@ def test_the_same_bytes_when_repeated(trained, monkeypatch):
     assert list(record["outputs"]) == [OUT]
 
 
+def ranked(header):
+    """The normalised images whose tokens are looked at."""
+    data = datasets.load("data/digits.safetensors")
+    images = torch.from_numpy(data.images[header["ranked_images"]["digits"]["index"]])
+    return normalise(images, data.mean, data.std)
+
+
+def assert_ranks(name, tokens):
+    """Compare the ranks of a network with those that NumPy finds of its tokens (n, N, C), layer by layer."""
+    (found,) = [e for e in read_maps(OUT, "s").entering if e.name == name]
+    assert (found.tokens, found.channels) == tuple(tokens[0].shape[1:])
+    for which in ("loose", "strict"):
+        ranks = found.ranks(which)
+        assert ranks.shape == (len(tokens), len(tokens[0]))
+        for layer, own in enumerate(tokens):
+            for image, x in enumerate(own.detach().double().numpy()):
+                least = found.tolerance(which) * np.linalg.norm(x, 2)
+                assert ranks[layer, image] == np.linalg.matrix_rank(x, tol=least)
+
+
+def relative_svd(tokens):
+    """Singular values of tokens (n, N, C) over the largest of each image."""
+    values = np.linalg.svd(tokens.detach().double().numpy(), compute_uv=False)
+    return values / values[:, :1]
+
+
+def test_ranks_are_those_of_the_tokens_that_enter_each_layer(maps):
+    _, header = maps
+    about = header["ranked_images"]["digits"]
+    assert about["split"] == "val" and len(about["index"]) == 16
+    assert about["index"][:4] == header["images"]["digits"]["index"]
+    encoder = load_teacher_encoder(*load_tensors(weights("mae")[0]))
+    for name, vit in (("plain", load_network(weights("plain")[0], None).student), ("mae", encoder)):
+        patches = patchify(ranked(header), 2)
+        _, recorded = vit(ranked(header), record=("tokens",))
+        assert_ranks(name, [vit.embed(patches)[0], recorded["tokens"][0]])
+
+
+@pytest.mark.parametrize(("arm", "shift"), [("copy", 0), ("other", -1)])
+def test_ranks_of_students_that_copy_are_those_with_the_copied_maps(maps, arm, shift):
+    tensors, header = maps
+    network, images = load_network(weights(arm)[0], weights("mae")[0]), ranked(header)
+    _, recorded = network.teacher(images.roll(shift, 0), record=("logits",))
+    copied = recorded["logits"][0].softmax(-1)  # n H N N
+    vit = network.student
+    block, (x, _) = vit.blocks[0], vit.embed(patchify(images, 2))  # n N D
+    mixed = copied @ block.attn.values(block.norm1(x))  # n H N R
+    x = x + block.attn.proj(mixed.transpose(1, 2).flatten(2))
+    x = x + block.mlp(block.norm2(x))
+    found = tensors[f"student/digits/{arm}/singular"]
+    np.testing.assert_allclose(found[1], relative_svd(x), atol=1e-6)
+    _, alone = vit(images, record=("tokens",))  # with maps of its own queries and keys
+    assert not np.allclose(found[1], relative_svd(alone["tokens"][0]), atol=1e-4)
+
+
 def test_a_class_token_is_left_out_of_the_grid(tmp_path):
     from attnprior.analysis.looks import attention
     from attnprior.config import Model
@@ -198,7 +255,7 @@ def test_a_teacher_alone_shows_its_encoder(maps):
     )
 
 
-def test_students_without_attention_are_named_and_left_out(trained, tmp_path, monkeypatch):
+def test_students_without_attention_have_ranks_alone_and_are_named(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("data", "teachers", "fits"):
         (tmp_path / name).symlink_to(trained / name)
@@ -207,7 +264,11 @@ def test_students_without_attention_are_named_and_left_out(trained, tmp_path, mo
     assert extract_maps.main(argv(weights("mixer", "mae"))) == 0
     tensors, header = load_tensors(OUT, "numpy")
     assert header["without_attention"] == [["digits", "mixer"]]
-    assert [n["name"] for n in header["networks"]] == ["mae"] and not any("mixer" in k for k in tensors)
+    assert [n["name"] for n in header["networks"]] == ["mae"]
+    assert [k for k in tensors if "mixer" in k] == ["student/digits/mixer/singular"]
     network = load_network(weights("mixer")[0], None)
+    first = network.student.embed(ranked(header))  # n C y x
+    second = network.student.blocks[0](first)
+    assert_ranks("mixer", [first.flatten(2).mT, second.flatten(2).mT])
     with pytest.raises(UserError, match="cannot be shown"):
         attention(network, torch.zeros(1, 1, 8, 8))

@@ -244,6 +244,7 @@ def test_the_record_names_tables_and_runs_as_inputs(project):
             "figures/impulse.svg",
             "figures/labels.svg",
             "figures/reconstruction.svg",
+            "figures/redundancy.svg",
             "metrics.json",
             "results.csv",
             "table.csv",

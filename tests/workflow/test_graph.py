@@ -174,6 +174,16 @@ def test_of_many_arms_the_first_of_every_data_set_are_mapped(params):
     assert len(set(weights)) == len(weights)
 
 
+def test_figures_depend_on_the_filters_of_the_study_the_page_does_not(params):
+    students = params["students"]
+    students["mixer"] = {**students["random"], "model": "convmixer", "init": {"source": "filters"}}
+    params["studies"]["digits"]["panels"]["model_i"]["controls"] = ["mixer"]
+    keys = graph.study_keys(params, "digits")
+    assert graph.figure_keys(params, "digits") == [*keys, "fits.impulse3", "models.convmixer"]
+    declared = dvc_studies.study_stages(params)["study-digits"]["params"]
+    assert {"fits.impulse3", "models.convmixer"} <= set(declared)
+
+
 def test_a_study_without_teachers_maps_its_students_alone(params):
     panel = params["studies"]["digits"]["panels"]["model_i"]
     panel["arms"], panel["controls"] = ["random", "impulse"], []

@@ -187,6 +187,13 @@ rule draw:
             labels={"what": "Reconstructions"},
             caption="../report/reconstruction.rst",
         ),
+        redundancy=report(
+            "results/{study}/figures/redundancy.svg",
+            category="{study}",
+            subcategory="Figures",
+            labels={"what": "Ranks of tokens"},
+            caption="../report/redundancy.rst",
+        ),
         confusion=report(
             "results/{study}/figures/confusion.svg",
             category="{study}",
@@ -198,7 +205,7 @@ rule draw:
         captions="results/{study}/figures/captions.json",
         plots=expand(
             "results/{{study}}/figures/{name}.csv",
-            name=("val_top1", "val_loss", "labels", "confusion"),
+            name=("val_top1", "val_loss", "labels", "confusion", "redundancy"),
         ),
         run="results/{study}/draw.run.json",
     log:
@@ -215,7 +222,7 @@ rule draw:
         gpu=0,
     params:
         json=lambda wildcards: settings.settings(
-            config, *graph.study_keys(config, wildcards.study)
+            config, *graph.figure_keys(config, wildcards.study)
         ),
     message:
         "Drawing the figures of study {wildcards.study}"

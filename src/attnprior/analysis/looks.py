@@ -1,4 +1,4 @@
-"""What networks do with a few images: their attention maps, and what masked autoencoders rebuild.
+"""What networks do with a few images: attention maps, ranks of tokens, and what masked autoencoders rebuild.
 
 Token i of the patches lies at row i // g and column i % g of a g x g grid. A class token is left out of every
 map, as query and as key, so a map of a model that has one sums to less than 1.
@@ -9,15 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnprior.analysis.rank import token_values
 from attnprior.data.datasets import TRAIN, VAL, Data
 from attnprior.data.loader import normalise, part
 from attnprior.errors import UserError
+from attnprior.models.copying import Copied
 from attnprior.models.mae import MAE, patchify, unpatchify
 from attnprior.models.vit import ViT
 from attnprior.randomness import generator
 from attnprior.train.supervised import Network
 
 IMAGES = 4
+RANKED = 16  # images whose tokens are looked at: nothing is drawn of them, so more cost little
 HEADS_LAYER = 0  # the layer whose heads are kept apart: the one that an initialisation reaches first
 
 
@@ -55,16 +58,10 @@ def attention(network: Network | ViT, images: Tensor) -> dict[str, Tensor]:
     Raises:
         UserError: the network has no attention.
     """
-    copied = None
-    if isinstance(network, Network):
-        if not isinstance(network.student, ViT):
-            raise UserError("a convmixer has no attention: its maps cannot be shown")
-        vit = network.student
-        following = torch.arange(len(images), device=images.device).roll(-1)
-        copied = network.copied(images, following if network.transfer.maps == "other_image" else None, None)
-    else:
-        vit = network
-    _, recorded = vit(images, record=("logits",), copied=copied)
+    vit = network.student if isinstance(network, Network) else network
+    if not isinstance(vit, ViT):
+        raise UserError("a convmixer has no attention: its maps cannot be shown")
+    _, recorded = vit(images, record=("logits",), copied=_copied(network, images))
     grid, p = vit.config.grid, vit.prefix
     centre = grid // 2 * grid + grid // 2
     maps = [logits.float().softmax(-1)[:, :, p:, p:] for logits in recorded["logits"]]  # n H N N
@@ -74,6 +71,25 @@ def attention(network: Network | ViT, images: Tensor) -> dict[str, Tensor]:
         "heads": maps[HEADS_LAYER][:, :, centre].transpose(0, 1),  # H n N
     }
     return {name: m.unflatten(-1, (grid, grid)) for name, m in found.items()}
+
+
+@torch.inference_mode()
+def entering(network: Network | ViT, images: Tensor) -> dict[str, Tensor]:
+    """Return "singular" (layers, n, min(N, C)) of the tokens that enter each layer, float32.
+
+    Singular values over the largest of each matrix, of normalised images (n, C, H, W). Copied maps are used
+    as in `attention`; a student may be a ConvMixer.
+    """
+    student = network.student if isinstance(network, Network) else network
+    return {"singular": token_values(student, images, _copied(network, images))}
+
+
+def _copied(network: Network | ViT, images: Tensor) -> list[Copied | None] | None:
+    """Return what a student takes from its teacher for `images`, or None."""
+    if not isinstance(network, Network):
+        return None
+    following = torch.arange(len(images), device=images.device).roll(-1)
+    return network.copied(images, following if network.transfer.maps == "other_image" else None, None)
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""What `extract_maps` left: images, attention maps of networks and reconstructions of masked autoencoders."""
+"""What `extract_maps` left: images, maps and tokens of networks, reconstructions of masked autoencoders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from attnprior.analysis.redundancy import Entering
 from attnprior.errors import UserError
 from attnprior.files import load_tensors
 
-MOST_ARMS = 16  # whose attention one figure can show
+MOST_ARMS = 16  # whose attention one figure can show, and whose tokens are looked at
 MOST_TEACHERS = 6  # whose reconstructions one figure can show
 
 
@@ -54,6 +55,8 @@ class Maps:
     networks: list[Looked]
     rebuilt: list[Rebuilt]
     without: list[tuple[str, str]]  # (data set, name) of networks that have no attention
+    entering: list[Entering]
+    ranked: dict[str, int]  # how many images `entering` is of, by data set; of the same split
 
 
 def read_maps(path: str, study: str) -> Maps:
@@ -74,6 +77,8 @@ def read_maps(path: str, study: str) -> Maps:
             [_looked(about, tensors) for about in header["networks"]],
             [_rebuilt(about, tensors) for about in header["reconstructions"]],
             [(dataset, name) for dataset, name in header["without_attention"]],
+            [_entering(about, tensors) for about in header["entering"]],
+            {name: len(about["index"]) for name, about in header["ranked_images"].items()},
         )
     except (KeyError, TypeError, AttributeError, IndexError) as e:
         raise UserError(f"{path}: incomplete ({e}); delete it and run again") from e
@@ -97,6 +102,11 @@ def _copied(transfer: Mapping[str, Any]) -> str:
     }
     words = [transfer["teacher"], parts[transfer["what"]], maps.get(transfer["maps"], "")]
     return ", ".join(w for w in words if w)
+
+
+def _entering(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Entering:
+    who = (about["kind"], about["dataset"], about["name"], about["seed"], about["channels"], about["tokens"])
+    return Entering(*who, tensors["/".join([*who[:3], "singular"])])
 
 
 def _rebuilt(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Rebuilt:

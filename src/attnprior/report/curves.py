@@ -25,7 +25,7 @@ def curves(study: Study, histories: Mapping[Key, dict[str, np.ndarray]]) -> Draw
     parts = [
         (dataset, title, arms)
         for dataset, _, panel, whole in panels_of(study)
-        for title, arms in _parts(panel, whole)
+        for title, arms in in_parts(panel, whole)
     ]
     found = {
         (dataset, arm, name): course([histories[dataset, arm, k] for k in study.seeds], name)
@@ -64,7 +64,7 @@ def curves(study: Study, histories: Mapping[Key, dict[str, np.ndarray]]) -> Draw
     )
 
 
-def _parts(panel: Panel, title: str) -> Iterator[tuple[str, list[str]]]:
+def in_parts(panel: Panel, title: str) -> Iterator[tuple[str, list[str]]]:
     """Yield (title, arms) of a panel in parts of nearly equal size, the baseline first in each."""
     others = [arm for arm in members(panel) if arm != panel.baseline]
     count = max(1, -(-len(others) // (LINES - 1)))

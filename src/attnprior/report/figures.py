@@ -23,6 +23,7 @@ TITLES = {
     "impulse": "Impulse maps before and after training",
     "attention": "Where the networks look",
     "reconstruction": "What the masked autoencoders rebuild",
+    "redundancy": "Ranks of tokens and the redundancy condition",
     "confusion": "Confusion matrices",
 }
 

@@ -11,6 +11,7 @@ from attnprior.report import style
 from attnprior.report.figures import Drawn, blank
 from attnprior.report.names import column
 from attnprior.report.sheet import Canvas, Sheet
+from attnprior.report.words import images_of
 
 SHOWN = 4  # layers and heads side by side
 SIDE, STEP, APART, LINE = 0.4, 0.46, 0.14, 0.22  # inches: a map, map to map, between groups, a line of text
@@ -171,12 +172,7 @@ def _reconstruction_caption(maps: Maps) -> str:
 
 def _images(maps: Maps) -> str:
     """Return what the images are."""
-    parts = []
-    for dataset, images in maps.images.items():
-        kind = "validation" if maps.split[dataset] == "val" else "training"
-        parts.append(f"{len(images)} {kind} images of {dataset}")
-    why = " (without a validation split training images, never test images)"
-    return ", ".join(parts) + (why if "train" in maps.split.values() else "")
+    return images_of({dataset: len(images) for dataset, images in maps.images.items()}, maps.split)
 
 
 def _attention_caption(study: Study, maps: Maps) -> str:

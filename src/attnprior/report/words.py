@@ -1,5 +1,7 @@
 """Sentences that tables, figures and page share."""
 
+from collections.abc import Mapping
+
 from attnprior.config import Scaled, Study
 
 ONE_SEED = "one seed: no interval, no test"
@@ -16,6 +18,16 @@ def teachers(study: Study) -> str:
     if len(study.seeds) == 1:
         return f"{text}."
     return f"{text}, so spread and intervals {'include' if each else 'leave out'} how teachers differ."
+
+
+def images_of(counts: Mapping[str, int], split: Mapping[str, str]) -> str:
+    """Return how many images of which data sets are looked at; `split` is val or train by data set."""
+    parts = [
+        f"{count} {'validation' if split[dataset] == 'val' else 'training'} images of {dataset}"
+        for dataset, count in counts.items()
+    ]
+    why = " (without a validation split training images, never test images)"
+    return ", ".join(parts) + (why if "train" in split.values() else "")
 
 
 def scale(scaled: Scaled) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attnprior.analysis import attention
+from attnprior.analysis import attention, redundancy
 from attnprior.analysis.families import study_families
 from attnprior.analysis.history import CURVES, course, read_history
 from attnprior.analysis.panels import Key, Row, expected_runs
@@ -16,6 +16,7 @@ from attnprior.errors import UserError
 from attnprior.files import load_tensors, sha256, write_json, write_text
 from attnprior.report import curves as learning
 from attnprior.report import figures, labels, looks, maps, style
+from attnprior.report import redundancy as ranks
 from attnprior.report.inputs import read_results, read_table
 from attnprior.report.names import column
 from attnprior.report.tables import csv_text
@@ -171,11 +172,12 @@ def draw(
     fit: str | None,
     weights: str | None,
     shown: Maps,
+    sizes: list[int],
     out: Path,
 ) -> list[Path]:
     """Write figures, captions.json and the tables behind DVC's plots to `out`, and return their paths.
 
-    `students` has the settings of the study's students by name.
+    `students` has the settings of the study's students by name, `sizes` are those of its filters.
     """
     families = study_families(study, students)
     histories = {k: read_history(p.with_name("history.csv")) for k, p in predictions.items()}
@@ -188,6 +190,7 @@ def draw(
             "impulse": impulse_figure(fit, weights) if fit and weights else figures.blank(NO_IMPULSE),
             "attention": looks.attention(study, shown),
             "reconstruction": looks.reconstruction(study, shown),
+            "redundancy": ranks.redundancy(study, shown, sizes),
             "confusion": maps.confusion(study, tidy, counts, names),
         }
     written = []
@@ -205,9 +208,22 @@ def draw(
     content = {f"{name}.csv": csv_text(*curve_rows(study, histories, name)) for name in CURVES}
     content["labels.csv"] = csv_text(*labels.table(study, families, table))
     content["confusion.csv"] = csv_text(guesses, columns)
+    rows = list(redundancy.table(shown.entering, sizes or [redundancy.DEFAULT_SIZE]))
+    content["redundancy.csv"] = csv_text(rows, redundancy.COLUMNS)
     for name, text in content.items():
         write_text(out / name, text)
     return [*written, out / "captions.json", *(out / name for name in content)]
+
+
+def filter_sizes(job: Job, students: dict[str, dict]) -> list[int]:
+    """Return the filter sizes of impulse fits and ConvMixers among `students` (settings by name), rising."""
+    found = set()
+    for values in students.values():
+        if fit := values["init"].get("fit"):
+            found.add(job.section(f"fits.{fit}")["filter_size"])
+        if values["init"]["source"] == "filters":
+            found.add(job.section(f"models.{values['model']}")["kernel_size"])
+    return sorted(found)
 
 
 def work(job: Job) -> dict:
@@ -223,7 +239,8 @@ def work(job: Job) -> dict:
     tidy = read_results(f"{args.tables_dir}/{TABLES[0]}", name, study)
     table = read_table(f"{args.tables_dir}/{TABLES[1]}", name, study)
     shown, out = read_maps(args.maps, name), Path(args.out_dir)
-    written = draw(study, students, tidy, table, predictions, args.fit, args.weights, shown, out)
+    sizes = filter_sizes(job, students)
+    written = draw(study, students, tidy, table, predictions, args.fit, args.weights, shown, sizes, out)
     job.outputs += [p.as_posix() for p in written]
     return {}
 

@@ -1,11 +1,11 @@
-"""Stage `extract_maps`: attention maps and reconstructions of networks, for the figures of a study."""
+"""Stage `extract_maps`: attention maps, ranks and reconstructions of networks, for the figures of a study."""
 
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from attnprior.config import Model, Teacher, build
+from attnprior.config import Model, Teacher, build_model
 from attnprior.data import datasets
 from attnprior.errors import UserError, one_line
 from attnprior.files import load_tensors, read_header, save_tensors
@@ -46,7 +46,14 @@ def work(job: Job) -> dict:
     loaded = {name: datasets.load(path) for name, path in files.items()}
     device = job.start_torch()
 
-    from attnprior.analysis.looks import HEADS_LAYER, attention, choose_images, reconstruction
+    from attnprior.analysis.looks import (
+        HEADS_LAYER,
+        RANKED,
+        attention,
+        choose_images,
+        entering,
+        reconstruction,
+    )
     from attnprior.data.loader import normalise
     from attnprior.models.mae import load_teacher_encoder
     from attnprior.train.students import load_network
@@ -54,18 +61,18 @@ def work(job: Job) -> dict:
     tensors: dict[str, Any] = {}
     about: dict[str, Any] = {"kind": "maps", "study": job.wildcards["study"], "heads_layer": HEADS_LAYER}
     about |= {"images": {}, "networks": [], "reconstructions": [], "without_attention": []}
-    chosen, shown = {}, {}
+    about |= {"ranked_images": {}, "entering": []}
+    chosen, shown, ranked = {}, {}, {}
     for name, data in loaded.items():
         images, about["images"][name] = choose_images(data)
         tensors[f"images/{name}"] = images
         chosen[name] = images.to(device)
         shown[name] = normalise(chosen[name], data.mean, data.std)
+        more, about["ranked_images"][name] = choose_images(data, RANKED)
+        ranked[name] = normalise(more.to(device), data.mean, data.std)
     for path, who, header in found:
         dataset = who["dataset"]
-        if header["model"].get("kind") == "convmixer":
-            about["without_attention"].append([dataset, who["name"]])
-            continue
-        model = build(Model, header["model"], f"{path}: model")
+        model = build_model(header["model"], f"{path}: model")
         datasets.check_model(model, loaded[dataset], f"{path}: model")
         transfer = header.get("transfer", {})
         if who["kind"] == "teacher":
@@ -78,6 +85,11 @@ def work(job: Job) -> dict:
                 )
             network = load_network(path, source).to(device)
         key = f"{who['kind']}/{dataset}/{who['name']}"
+        tensors |= {f"{key}/{k}": t for k, t in entering(network, ranked[dataset]).items()}
+        about["entering"].append({**who, "channels": model.embed_dim, "tokens": model.num_patches})
+        if not isinstance(model, Model):
+            about["without_attention"].append([dataset, who["name"]])
+            continue
         tensors |= {f"{key}/{k}": t for k, t in attention(network, shown[dataset]).items()}
         about["networks"].append({**who, "transfer": transfer, "cls_token": model.cls_token})
         if who["kind"] == "teacher" and f"teachers.{who['name']}" in job.params:

@@ -21,7 +21,9 @@ from attnprior.stages.compare import match_runs
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage("report", wildcards=("study",), inputs=("runs*",), outputs=("output",), options=("tables_dir",))
-FIGURES = ("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "confusion")
+FIGURES = (
+    *("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "redundancy", "confusion"),
+)
 TABLES = ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
 
 

@@ -32,7 +32,7 @@ def study_stages(params: dict) -> dict:
         stages[f"study-{study}"] = {
             "cmd": f"attnprior make {' '.join(rules)} -- {targets}",
             "deps": sources + sorted(code),
-            "params": _params(params, [*graph.study_keys(params, study), *mapped.map_keys(params, study)]),
+            "params": _params(params, [*graph.figure_keys(params, study), *mapped.map_keys(params, study)]),
             "outs": [f"{out}/{name}" for name in graph.study_files(params, study) if name != "metrics.json"],
             "metrics": [{f"{out}/metrics.json": {"cache": False}}],
         }

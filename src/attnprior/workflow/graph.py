@@ -26,7 +26,9 @@ TABLE_FILES = (
     "run.json",
 )
 MAPS_FILES = ("maps.safetensors", "maps.run.json")
-FIGURES = ("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "confusion")
+FIGURES = (
+    *("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "redundancy", "confusion"),
+)
 FIGURE_FILES = (
     *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")),
     "captions.json",
@@ -34,6 +36,7 @@ FIGURE_FILES = (
     "val_loss.csv",
     "labels.csv",
     "confusion.csv",
+    "redundancy.csv",
 )
 DRAW_FILES = (*(f"figures/{name}" for name in FIGURE_FILES), "draw.run.json")
 REPORT_FILES = ("report.html", "report.run.json")
@@ -324,9 +327,24 @@ def student_keys(params: dict, student: str) -> list[str]:
 
 
 def study_keys(params: dict, study: str) -> list[str]:
-    """Return the dotted keys of `params.yaml` that figures and page of a study depend on."""
+    """Return the dotted keys of `params.yaml` that the page of a study depends on."""
     students = dict.fromkeys(a.student for a in study_arms(params, study))
     return [f"studies.{study}", *(f"students.{s}" for s in students)]
+
+
+def figure_keys(params: dict, study: str) -> list[str]:
+    """Return the dotted keys of `params.yaml` that the figures of a study depend on.
+
+    Besides those of the study, what says how large filters are: impulse fits, and models of ConvMixers.
+    """
+    found: dict[str, None] = {}
+    for arm in study_arms(params, study):
+        values = params["students"][arm.student]
+        if fit := values["init"].get("fit"):
+            found[f"fits.{fit}"] = None
+        if values["init"]["source"] == "filters":
+            found[f"models.{values['model']}"] = None
+    return [*study_keys(params, study), *found]
 
 
 def tracked(params: dict, keys: Iterable[str]) -> dict[str, list[str]]:
