@@ -121,9 +121,9 @@ def test_figures_have_their_captions_and_one_left_out_says_so(project):
         assert f"Title {name}. What {name} shows." in out.text
         assert ("id", f"{name}-p") in out.attributes
     assert "Title impulse. What impulse shows." in out.text
-    assert out.tags.count("figure") == 5
+    assert out.tags.count("figure") == 6
     ids = [v for k, v in out.attributes if k == "id" and v.endswith("-p")]
-    assert len(ids) == len(set(ids)) == 5  # each once: prefixed by its figure
+    assert len(ids) == len(set(ids)) == 6  # each once: prefixed by its figure
 
 
 def test_each_run_has_a_card_with_settings_hashes_machine_curve_and_links(project):
@@ -250,7 +250,7 @@ def test_the_record_names_tables_and_runs_as_inputs(project):
             "table.csv",
         )
     ]
-    assert len(data) == 12 + 6 * 2 * 2
+    assert len(data) == 13 + 6 * 2 * 2
 
 
 def test_a_missing_table_is_a_one_line_error(project, capsys):

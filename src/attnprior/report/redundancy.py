@@ -86,8 +86,9 @@ def _caption(
 ) -> str:
     strict = ", ".join(f"{t:.2g}" for t in sorted({n.tolerance("strict") for n in networks}))
     text = (
-        "Does redundancy, C >= k f^2 (arXiv 2401.12511, section 3), hold on real activations? Rank k of the"
-        f" N x C tokens that enter each layer of trained arms, seed {study.seeds[0]} of each:"
+        "Does the redundancy condition C >= k f^2 (arXiv 2401.12511, section 3) hold on real activations? k is"
+        " the rank of the N x C tokens that enter each layer of trained arms,"
+        f" seed {study.seeds[0]} of each:"
         f" {images_of(maps.ranked, maps.split)}; patches without class token, before the norm of the layer."
         " Marks are means over images, bars reach from the smallest to the largest image. k counts singular"
         f" values above a share of the largest: {LOOSE:g} at the left (loose: weak directions do not count,"
@@ -123,13 +124,11 @@ def _verdict(networks: Sequence[Entering], size: int) -> str:
         which: sorted({int(i) + 1 for h in held[which] for i in np.flatnonzero(h)}) for which in TOLERANCES
     }
     said = [f"in {count[which]} of {total} layers ({which}{_numbers(where[which])})" for which in TOLERANCES]
-    missed = np.concatenate(
-        [
-            (n.ranks(which) * size**2 / n.channels)[~h].ravel()
-            for which in TOLERANCES[:1]
-            for n, h in zip(networks, held[which], strict=True)
-        ]
-    )
+    off = [
+        (n.ranks("loose")[~h] * size**2 / n.channels).ravel()
+        for n, h in zip(networks, held["loose"], strict=True)
+    ]
+    missed = np.concatenate(off)
     text = f"f = {size}: the condition holds for every image {' and '.join(said)}, in the others it does not"
     if not any(count.values()):
         text = f"f = {size}: the condition does not hold on these activations: {' and '.join(said)}"
