@@ -86,8 +86,8 @@ def _caption(
 ) -> str:
     strict = ", ".join(f"{t:.2g}" for t in sorted({n.tolerance("strict") for n in networks}))
     text = (
-        "Does the redundancy condition C >= k f^2 (arXiv 2401.12511, section 3) hold on real activations? k is"
-        " the rank of the N x C tokens that enter each layer of trained arms,"
+        "Does the redundancy condition C >= k f^2 (arXiv 2401.12511, section 3) hold on real activations? k"
+        " is the rank of the N x C tokens that enter each layer of trained arms,"
         f" seed {study.seeds[0]} of each:"
         f" {images_of(maps.ranked, maps.split)}; patches without class token, before the norm of the layer."
         " Marks are means over images, bars reach from the smallest to the largest image. k counts singular"
