@@ -217,6 +217,32 @@ def test_filters_and_freezing_go_with_the_model():
         assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
+LINEAR = replace(RECIPE, drop_path=0.0, layer_decay=1.0, batch_size=8)
+
+
+@pytest.mark.parametrize("init", [{"source": "random"}, {"source": "teacher", "teacher": "t"}])
+@pytest.mark.parametrize("recipe", [LINEAR, replace(LINEAR, ema=0.9, weight_decay=0.1), RECIPE])
+def test_an_encoder_may_be_frozen(init, recipe):
+    check(student(**init, freeze="encoder"), MODEL, recipe)()
+    check(student(**init, freeze="encoder"), FREE, recipe)()
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "changes", "key"),
+    [
+        (student(**BOX, freeze="encoder"), MIXER, {}, "freeze"),
+        (student(config.Transfer("copy"), "encoder", source="random"), MODEL, {}, "transfer.method"),
+        (student(config.Transfer("distil"), "encoder", source="random"), MODEL, {}, "transfer.method"),
+        (student(source="random", freeze="encoder"), MODEL, {"drop_path": 0.1}, "recipe.drop_path"),
+        (student(source="random", freeze="encoder"), MODEL, {"layer_decay": 0.75}, "recipe.layer_decay"),
+        (student(source="random", freeze="encoder"), MODEL, {"batch_size": 9}, "recipe.batch_size"),
+        (student(source="random", freeze="encoder"), MODEL, {"batch_size": 1}, "recipe.batch_size"),
+    ],
+)
+def test_nothing_is_asked_of_a_frozen_encoder(settings, model, changes, key):
+    refused(check(settings, model, replace(LINEAR, **changes)), f"students.s.{key}")
+
+
 def test_weights_are_handed_on_between_grids_but_not_between_shapes():
     larger = replace(MODEL, image_size=12, num_classes=3, pool="mean_fc_norm")
     checks.validate_hand_over(MODEL, larger, "t", "students.s")

@@ -231,8 +231,10 @@ def validate_student(
         UserError: they do not, or the filters of a ConvMixer do not exist.
     """
     init, source = student.init, student.init.source
-    if student.freeze not in ("none", "spatial"):
-        raise _refuse(where, "freeze", student.freeze, "use none or spatial")
+    if student.freeze not in ("none", "spatial", "encoder"):
+        raise _refuse(where, "freeze", student.freeze, "use none, spatial or encoder")
+    if student.freeze == "encoder":
+        _validate_frozen_encoder(student, model, recipe, where)
     if isinstance(model, config.ConvMixer):
         if source != "filters":
             allowed = "its model is a convmixer, which has no attention; use source: filters"
@@ -259,6 +261,34 @@ def validate_student(
     if student.freeze == "spatial" and student.transfer.method == "distil":
         allowed = "queries and keys that are not trained cannot take over a teacher's; use freeze: none"
         raise _refuse(where, "freeze", student.freeze, allowed)
+
+
+def _validate_frozen_encoder(
+    student: config.Student, model: config.AnyModel, recipe: config.Recipe, where: str
+) -> None:
+    """Check that nothing is asked of an encoder that is not trained; its head alone is."""
+    if isinstance(model, config.ConvMixer):
+        allowed = "its model is a convmixer, and a linear probe is that of a vit; use none or spatial"
+        raise _refuse(where, "freeze", student.freeze, allowed)
+    if student.transfer.method != "none":
+        allowed = (
+            "with freeze: encoder attention does not learn and stays that of the first weights; use none"
+        )
+        raise _refuse(where, "transfer.method", student.transfer.method, allowed)
+    if recipe.drop_path:
+        allowed = "with freeze: encoder no block is trained, so none is dropped; set it to 0.0 in overrides"
+        raise _refuse(where, "recipe.drop_path", recipe.drop_path, allowed)
+    if recipe.layer_decay != 1:
+        allowed = (
+            "with freeze: encoder only the head is trained, at the full rate; set it to 1.0 in overrides"
+        )
+        raise _refuse(where, "recipe.layer_decay", recipe.layer_decay, allowed)
+    if 1 in (recipe.batch_size, student.labels % recipe.batch_size):
+        allowed = (
+            f"of {student.labels} labels it leaves a batch of one image, of which the norm before the head"
+            " has no variance; use another number"
+        )
+        raise _refuse(where, "recipe.batch_size", recipe.batch_size, allowed)
 
 
 def _validate_filters(student: config.Student, model: config.ConvMixer, where: str) -> None:
