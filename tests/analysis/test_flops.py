@@ -25,10 +25,11 @@ from attnprior.config import (
 )
 from attnprior.data.augment import Shifted
 from attnprior.init import impulse
-from attnprior.models.checks import FILTERS, validate_model
+from attnprior.models.checks import validate_model
 from attnprior.models.freeze import freeze_encoder, freeze_spatial
 from attnprior.models.mae import build_mae, encoder_config
 from attnprior.models.position import fixed_code
+from attnprior.models.student_checks import FILTERS
 from attnprior.models.transfer_checks import validate_transfer
 from attnprior.models.vit import build_vit
 from attnprior.train.engine import training_flops
