@@ -212,7 +212,8 @@ class Student:
     overrides: dict[str, Any]  # recipe keys that differ for this student
     labels: int
     permute_labels: bool  # control: the training labels are shuffled once, val and test stay true
-    freeze: str  # none | spatial: what is not trained; Q and K of a ViT, filters and bias of a ConvMixer
+    # none | spatial (Q and K of a ViT, filters and bias of a ConvMixer) | encoder (all but the head)
+    freeze: str
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,11 @@ from attnprior.config import (
 )
 from attnprior.data.augment import Shifted
 from attnprior.init import impulse
-from attnprior.models.checks import FILTERS, validate_model
-from attnprior.models.freeze import freeze_spatial
+from attnprior.models.checks import validate_model
+from attnprior.models.freeze import freeze_encoder, freeze_spatial
 from attnprior.models.mae import build_mae, encoder_config
 from attnprior.models.position import fixed_code
+from attnprior.models.student_checks import FILTERS
 from attnprior.models.transfer_checks import validate_transfer
 from attnprior.models.vit import build_vit
 from attnprior.train.engine import training_flops
@@ -130,19 +131,23 @@ def test_students_take_what_the_counter_counts(model, data):
     validate_transfer(transfer, model, teacher or model, "students.drawn")
     freeze = "none"
     if teacher is None:
-        freeze = data.draw(st.sampled_from(["none", "spatial"]))
+        freeze = data.draw(st.sampled_from(["none", "spatial", "encoder"]))
     run = recipe(data.draw(st.sampled_from([4, 10, 64])))
     frozen = build_vit(encoder_config(teacher), 1).eval().requires_grad_(False) if teacher else None
     vit = build_vit(model, 0)
     if freeze == "spatial":
         freeze_spatial(vit)
+    elif freeze == "encoder":
+        freeze_encoder(vit, 0)
     objective = Supervised(Network(vit, transfer, frozen), run, 0)
     counted = training_flops(objective, *images(model), run, 0)
     said = flops.student_flops(student(transfer, freeze=freeze), model, run, teacher)
     assert said == pytest.approx(counted, rel=1e-12)
     trained = sum(p.numel() for p in vit.parameters() if p.requires_grad)
-    held = sizes.spatial_parameters(model, Init("random")) if freeze == "spatial" else 0
-    assert sizes.student_parameters(model, Init("random")) - held == trained
+    every = sizes.student_parameters(model, Init("random"))
+    held = {"none": 0, "spatial": sizes.spatial_parameters(model, Init("random"))}
+    held["encoder"] = every - sizes.head_parameters(model)
+    assert every - held[freeze] == trained
 
 
 @settings(max_examples=20, deadline=None)

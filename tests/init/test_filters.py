@@ -5,7 +5,7 @@ import torch
 
 from attnprior.config import Init
 from attnprior.init import filters
-from attnprior.models.checks import FILTERS
+from attnprior.models.student_checks import FILTERS
 from attnprior.randomness import generator
 from tests.oracle import MIXER, Arrays, assert_close
 

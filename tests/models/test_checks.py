@@ -8,7 +8,6 @@ from attnprior import config
 from attnprior.errors import UserError
 from attnprior.models import checks
 from tests.oracle import DECODER, FREE, MIXER, MODEL, ROPE, STANDARD
-from tests.train.small import RECIPE
 
 PROBE = config.Probe(labels=10, weight_decay=0.01, steps=10)
 MAE = config.Teacher("mae", "m", PROBE, "mae", 0.6, False, DECODER, "random")
@@ -171,52 +170,6 @@ def test_convmixers_are_checked():
         refused(lambda m=wrong: checks.validate_model(m, "models.m"), f"models.m.{key}")
 
 
-def student(transfer=None, freeze="none", **init):
-    transfer = transfer or config.Transfer("none")
-    return config.Student("m", config.Init(**init), transfer, "r", {}, 10, False, freeze)
-
-
-BOX = {"source": "filters", "kind": "box", "heads": 4, "entries": 3, "squared_norm": 1 / 3}
-
-
-def check(settings, model, recipe=RECIPE):
-    return lambda: checks.validate_student(settings, model, recipe, "students.s")
-
-
-def test_filters_and_freezing_go_with_the_model():
-    for init in (
-        BOX,
-        {"source": "filters", "kind": "softmax", "heads": 16},
-        {"source": "filters", "kind": "gauss", "heads": 1, "variance": 0.1, "squared_norm": 0.2},
-    ):
-        check(student(**init), MIXER)()
-        check(student(**init, freeze="spatial"), MIXER)()
-    check(student(source="random", freeze="spatial"), FREE)()
-    where = "students.s"
-    for settings, model, key in (
-        (student(source="random"), MIXER, "init.source"),
-        (student(**BOX), MODEL, "init.source"),
-        (student(config.Transfer("copy"), **BOX), MIXER, "transfer.method"),
-        (student(**BOX | {"kind": "boxes"}), MIXER, "init.kind"),
-        (student(**BOX | {"heads": 17}), MIXER, "init.heads"),
-        (student(**BOX | {"entries": 10}), MIXER, "init.entries"),
-        (student(source="filters", kind="learned", heads=4, freeze="spatial"), MIXER, "freeze"),
-        (student(source="random", freeze="all"), MODEL, "freeze"),
-        (student(config.Transfer("distil"), source="random", freeze="spatial"), MODEL, "freeze"),
-        (student(source="mimetic", value=True), replace(FREE, value=False), "init.value"),
-        (student(source="mimetic_reduced"), replace(FREE, patch_size=FREE.image_size), "init.source"),
-    ):
-        refused(check(settings, model), f"{where}.{key}")
-    refused(check(student(**BOX), MIXER, replace(RECIPE, drop_path=0.1)), f"{where}.recipe.drop_path")
-    for change, said in (
-        ({"variance": 1.0}, "init.variance is not used by filters of kind box (only by gauss)"),
-        ({"entries": None}, "missing key students.s.init.entries"),
-    ):
-        with pytest.raises(UserError) as caught:
-            check(student(**BOX | change), MIXER)()
-        assert said in str(caught.value) and "\n" not in str(caught.value)
-
-
 def test_weights_are_handed_on_between_grids_but_not_between_shapes():
     larger = replace(MODEL, image_size=12, num_classes=3, pool="mean_fc_norm")
     checks.validate_hand_over(MODEL, larger, "t", "students.s")
@@ -230,7 +183,6 @@ def test_weights_are_handed_on_between_grids_but_not_between_shapes():
 
 
 def test_checking_settings_does_not_import_torch():
-    code = (
-        f"import sys; sys.path = {sys.path}; import attnprior.models.checks; sys.exit('torch' in sys.modules)"
-    )
+    load = "import attnprior.models.checks, attnprior.models.student_checks"
+    code = f"import sys; sys.path = {sys.path}; {load}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

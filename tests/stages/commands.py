@@ -143,6 +143,7 @@ STUDENTS = {
     "copy_q": student(transfer={**COPY, "what": "q", "heads": {"list": [1]}}),
     "distil_v": student(transfer={**DISTIL, "what": "v"}),
     "features": student(transfer=FEATURES),
+    "probe": student("teacher", teacher="mae") | {"freeze": "encoder", "overrides": {"drop_path": 0.0}},
     "two_teachers": student("teacher", DISTIL | {"teacher": "untrained"}, teacher="mae"),
 }
 COMPUTE = {"device": "cpu", "torch_threads": 1}

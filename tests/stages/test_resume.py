@@ -53,19 +53,20 @@ def check(project, rule, arguments, folder, names, moments, events):
     assert not (project / "checkpoints" / folder).exists()
 
 
-def test_a_distilling_student_killed_twice_ends_with_the_same_bytes(project):
-    recipe = {**commands.RECIPE, "epochs": 60}
+@pytest.mark.parametrize(("name", "epochs"), [("distil", 60), ("probe", 200)])
+def test_a_student_killed_twice_ends_with_the_same_bytes(project, name, epochs):
+    recipe = {**commands.RECIPE, "epochs": epochs}
     first, second = sorted(random.SystemRandom().sample(range(2, 50), 2))
-    arguments = commands.train("distil", recipe=recipe)
+    arguments = commands.train(name, recipe=recipe)
     moments = (f"epoch {first}:", f"epoch {second}:")
     check(
         project,
         "train_student",
         arguments,
-        "runs/digits/distil/seed0",
+        f"runs/digits/{name}/seed0",
         STUDENT,
         moments,
-        "logs/train_student/distil.seed0.events.jsonl",
+        f"logs/train_student/{name}.seed0.events.jsonl",
     )
 
 

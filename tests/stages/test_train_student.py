@@ -1,3 +1,4 @@
+import csv
 import json
 
 import numpy as np
@@ -151,6 +152,9 @@ def test_overrides_change_the_recipe_of_one_student(project):
         ("distil", {"model": {**commands.MODEL, "patch_size": 4}}, "num_patches 16 and the student's 4"),
         ("finetune", {"model": {**commands.MODEL, "embed_dim": 32}}, "has shape"),
         ("impulse", {"model": {**commands.MODEL, "depth": 3}}, "fitted for depth 2, the student has 3"),
+        ("probe", {"overrides": {}}, "students.probe.recipe.drop_path: 0.1"),
+        ("probe", {"labels": 33}, "students.probe.recipe.batch_size: 32"),
+        ("probe", {"transfer": commands.COPY}, "students.probe.transfer.method: 'copy'"),
         ("copy_q", {"model": {**commands.MODEL, "embed_dim": 32}}, "'q' needs heads of one width"),
     ],
 )
@@ -240,6 +244,26 @@ def test_a_convmixer_trains_and_predicts_from_its_file(project, kind, freeze):
     assert same == (freeze == "spatial")
     assert (tensors["stem_norm.running_mean"] != 0).any()
     assert tensors["stem_norm.num_batches_tracked"] == 3 * 2  # 60 images in batches of 32, counted once
+
+
+def test_a_linear_probe_leaves_its_teacher_as_it_is_and_is_measured_as_it_is_saved(project):
+    assert train_student.main(commands.train("probe", overrides={"drop_path": 0.0, "ema": 0.5})) == 0
+    tensors, header = weights("probe")
+    teacher, _ = files.load_tensors("teachers/digits/mae/seed0/weights.safetensors")
+    for name, tensor in tensors.items():
+        if not name.startswith("head."):
+            assert torch.equal(tensor, teacher[f"encoder.{name}"]), name
+    assert header["trained"] == tensors["head.weight"].numel() + tensors["head.bias"].numel() == 10 * 17
+    found, _ = files.load_tensors(f"{folder('probe')}/predictions.safetensors")
+    val = found["split"] == datasets.VAL
+    loss = torch.nn.functional.cross_entropy(found["logits"][val], found["labels"][val]).item()
+    with open(f"{folder('probe')}/history.csv", newline="") as f:
+        last = list(csv.DictReader(f))[-1]
+    assert float(last["val_loss"]) == pytest.approx(loss, rel=1e-5)
+    top1 = (found["logits"][val].argmax(1) == found["labels"][val]).float().mean().item()
+    assert float(last["val_top1"]) == pytest.approx(top1, abs=1 / 97)
+    assert train_student.main(commands.train("finetune")) == 0
+    assert header["flops"]["own"] < weights("finetune")[1]["flops"]["own"] / 2.5
 
 
 @pytest.mark.parametrize(("model", "fit"), [(FREE, "adam"), (LEARNED, "svd")])

@@ -10,9 +10,13 @@ import operator
 import os
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
+from attnprior.workflow import sync
 from attnprior.workflow.engines import LARGEST_CHECKSUM, Graph, Job
+
+STAGE_FILES = (sync.ARMS, sync.DVC, "dvc.lock")
 
 
 def planned(graph: Graph) -> set[str]:
@@ -60,19 +64,22 @@ def _other_content(graph: Graph, handle, path) -> bool:
 
 @contextlib.contextmanager
 def quicker_dvc() -> Iterator[None]:
-    """Let DVC do each thing once: parse a text, find a key in it, and look up the hash of a file.
+    """Let DVC do each thing once: parse a text, find a key in it, hash a file or folder, load its stages.
 
-    It does all three anew for every stage that names the file or key. Nothing else is judged: keys are found
-    as it finds them (without wildcards, which ours do not have), and its own records of hashes, too, are by
-    path, size, time stamp and inode.
+    It does all four anew for every question, and the first three for every stage that names the file or key.
+    Nothing else is judged: keys are found as it finds them (without wildcards, which ours do not have), its
+    own records of hashes, too, are by path, size, time stamp and inode, and stages hold what stands in its
+    files, not what it finds in the workspace. Built folders it keeps in memory, and looks for each in all.
     """
     import dpath
     from dvc.output import Output
+    from dvc.repo import Repo
     from dvc.utils import strictyaml
     from dvc.utils.serialize import _yaml
 
-    parse, hash_of = _yaml.parse_yaml, Output._get_hash_meta
+    parse, hash_of, reset = _yaml.parse_yaml, Output._get_hash_meta, Repo._reset
     hashes: dict[tuple, tuple] = {}
+    indices: dict[tuple[str, ...], object] = {}
 
     @functools.lru_cache(maxsize=32)
     def parsed(text: str, path: str, typ: str) -> bytes:
@@ -85,18 +92,33 @@ def quicker_dvc() -> Iterator[None]:
         return functools.reduce(operator.getitem, key.split(separator), values)
 
     def hash_meta(output):
-        if not os.path.isfile(output.fs_path):
+        if not os.path.exists(output.fs_path):
             return hash_of(output)
-        stat = os.stat(output.fs_path)
-        key = (output.fs_path, output.use_cache, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+        key = (output.fs_path, output.use_cache, *_files(output.fs_path))
         if key not in hashes:
             hashes[key] = hash_of(output)
         return hashes[key]
+
+    def reset_all_but_stages(repo):
+        reset(repo)
+        texts = tuple(Path(repo.root_dir, name).read_text(encoding="utf-8") for name in STAGE_FILES)
+        if texts not in indices:
+            indices.clear()
+            indices[texts] = repo.index
+        repo.__dict__["index"] = indices[texts]
 
     with (
         mock.patch.object(_yaml, "parse_yaml", parse_yaml),
         mock.patch.object(strictyaml, "parse_yaml", parse_yaml),
         mock.patch.object(dpath, "get", found),
         mock.patch.object(Output, "_get_hash_meta", hash_meta),
+        mock.patch.object(Repo, "_reset", reset_all_but_stages),
     ):
         yield
+
+
+def _files(path: str) -> list[tuple]:
+    """Return path, size, time stamp and inode of a file, or of all files of a folder."""
+    names = sorted(str(p) for p in Path(path).rglob("*")) if os.path.isdir(path) else [path]
+    stats = [os.stat(name) for name in names]
+    return [(n, s.st_size, s.st_mtime_ns, s.st_ino) for n, s in zip(names, stats, strict=True)]

@@ -80,6 +80,20 @@ def test_work_grows_with_what_it_is_made_of(shipped):
     assert large.memory > two.memory and large.files > 5 * two.files and large.checkpoint > 5 * two.checkpoint
 
 
+def test_a_linear_probe_takes_the_forward_pass_of_its_encoder(shipped):
+    frozen = copy.deepcopy(shipped)
+    frozen["students"]["finetune"]["freeze"] = "encoder"
+    one, probe = (student_work(s, "digits", "finetune") for s in (shipped, frozen))
+    assert (
+        2.5 * probe.flops < one.flops < 3.1 * probe.flops
+    )  # its embedding and its norm have no input gradient
+    assert probe.passes == one.passes and probe.files == one.files and probe.blocks < one.blocks / 3
+    assert probe.memory < one.memory
+    parameters = one.checkpoint // 12
+    head = 10 * (shipped["models"][shipped["students"]["finetune"]["model"]]["embed_dim"] + 1)
+    assert probe.checkpoint == 4 * parameters + 8 * head
+
+
 def job(key: str, seconds: float, *after: str) -> Job:
     return Job(key, Work("evaluate", seconds=seconds), after)
 

@@ -134,6 +134,7 @@ def test_the_shipped_settings_are_valid():
         ("models.convmixer.kernel_size", 4, ["models.convmixer.kernel_size: 4", "odd"]),
         ("students.random.freeze", "all", ["students.random.freeze is 'all'", "spatial"]),
         ("students.random.model", "convmixer", ["students.random.init.source: 'random'", "filters"]),
+        ("students.copy.freeze", "encoder", ["students.copy.transfer.method: 'copy'", "freeze: encoder"]),
         ("students.copy.freeze", "all", ["students.copy.freeze is 'all'"]),
         ("students.distil.freeze", "spatial", ["students.distil.freeze: 'spatial'", "freeze: none"]),
         ("teachers.mae_vit.masking", "grid", ["teachers.mae_vit.masking: 'grid'", "mask_ratio 0.75"]),

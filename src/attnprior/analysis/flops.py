@@ -147,6 +147,12 @@ def forward(m: Model, step: Step, copying: Copying | None = None, trained: bool 
     return embed(m, step, m.num_patches) + blocks + step.product(m.embed_dim * m.num_classes, 2)
 
 
+def probe(m: Model, step: Step) -> float:
+    """Return the operations per image of a ViT of which only the head is trained."""
+    frozen = forward(replace(m, num_classes=0), Step(step.images, train=False))
+    return frozen + step.product(m.embed_dim * m.num_classes, 1)
+
+
 def mixer(m: ConvMixer, step: Step, init: Init, trained: bool) -> float:
     """Return the operations per image of a ConvMixer; `trained`: its filters are."""
     n, d = m.num_patches, m.embed_dim
@@ -187,6 +193,8 @@ def student_flops(student: Student, model: AnyModel, recipe: Recipe, teacher: Mo
     copying, extra, trained = None, 0.0, student.freeze == "none"
     if isinstance(model, ConvMixer):
         return mixer(model, step, student.init, trained) * student.labels * recipe.epochs
+    if student.freeze == "encoder":
+        return probe(model, step) * student.labels * recipe.epochs
     if student.transfer.method != "none":
         assert teacher is not None
         given = Copying(student.transfer, teacher)

@@ -30,8 +30,12 @@ def vit_parameters(m: Model) -> int:
     d, pixels = m.embed_dim, m.patch_size**2 * m.in_chans
     ends = pixels * d + d + m.patch_norm * 2 * (pixels + d) + m.cls_token * d
     ends += (m.pos_embed == "learned") * tokens_of(m) * d
-    head = m.num_classes * (d + 1)
-    return ends + m.depth * block_parameters(m) + 2 * d + head
+    return ends + m.depth * block_parameters(m) + 2 * d + head_parameters(m)
+
+
+def head_parameters(m: Model) -> int:
+    """Return the parameters of a ViT's head."""
+    return m.num_classes * (m.embed_dim + 1)
 
 
 def spatial_parameters(m: AnyModel, init: Init) -> int:
@@ -93,6 +97,12 @@ def student_memory(model: Model, teacher: Model | None, batch: int, distils: boo
         return own
     maps = batch * model.num_heads * tokens_of(model) ** 2 * 4 * model.depth
     return own + vit_parameters(teacher) * 4 + maps * (8 if distils else 0)  # maps, logs and gradients
+
+
+def probe_memory(model: Model, batch: int) -> int:
+    """Return the working memory of training a ViT's head alone: of its blocks, one at a time is in memory."""
+    block = activations(replace(model, depth=0), tokens_of(model), batch)
+    return vit_parameters(model) * 4 + head_parameters(model) * STATE + block
 
 
 def mae_memory(teacher: Teacher, model: Model, kept: int, batch: int) -> int:

@@ -119,7 +119,8 @@ class ViT(nn.Module):
         after_pool = m.pool == "mean_fc_norm"
         self.norm = nn.Identity() if after_pool else nn.LayerNorm(m.embed_dim, eps=m.norm_eps)
         self.fc_norm = nn.LayerNorm(m.embed_dim, eps=m.norm_eps) if after_pool else nn.Identity()
-        self.head = nn.Linear(m.embed_dim, m.num_classes) if m.num_classes else nn.Identity()
+        head = nn.Linear(m.embed_dim, m.num_classes) if m.num_classes else nn.Identity()
+        self.head: nn.Module = head  # models/freeze.py puts another one into its place
 
     def attentions(self) -> list[Attention]:
         """Return the attention modules, first block first."""

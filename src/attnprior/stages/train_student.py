@@ -8,7 +8,8 @@ from attnprior.config import Student, build_model, recipe_of
 from attnprior.data import datasets
 from attnprior.errors import UserError
 from attnprior.files import read_header, save_tensors
-from attnprior.models.checks import validate_model, validate_student
+from attnprior.models.checks import validate_model
+from attnprior.models.student_checks import validate_student
 from attnprior.stages.job import Job, Stage, run_stage
 from attnprior.train.history import write_history
 

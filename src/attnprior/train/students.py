@@ -17,7 +17,7 @@ from attnprior.init.filters import build_convmixer
 from attnprior.init.impulse import write_qk
 from attnprior.init.mimetic import apply_mimetic, write_vo
 from attnprior.models import convmixer
-from attnprior.models.freeze import freeze_spatial
+from attnprior.models.freeze import freeze_encoder, freeze_spatial
 from attnprior.models.mae import load_pretrained, load_teacher_encoder
 from attnprior.models.transfer_checks import check_freeze, check_options, validate_transfer
 from attnprior.models.vit import ViT, build_vit
@@ -58,6 +58,8 @@ def build_network(
         student = initialised(settings, model, recipe, seed, init_teacher, fit, where)
     if settings.freeze == "spatial":
         freeze_spatial(student)
+    elif settings.freeze == "encoder":
+        freeze_encoder(student, seed)
     if settings.transfer.method == "none":
         return Network(student, settings.transfer)
     assert teacher is not None and isinstance(model, Model)

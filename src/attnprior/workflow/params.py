@@ -10,9 +10,9 @@ from attnprior.models.checks import (
     validate_fit,
     validate_hand_over,
     validate_model,
-    validate_student,
     validate_teacher,
 )
+from attnprior.models.student_checks import validate_student
 from attnprior.models.transfer_checks import check_freeze, check_options, validate_transfer
 from attnprior.recipe_keys import check_pretraining, check_recipe
 from attnprior.workflow import graph, scaled, studyfiles

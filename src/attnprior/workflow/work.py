@@ -26,6 +26,7 @@ SECONDS = {"fetch_dataset": 2.0, "evaluate": 0.1, "compare": 0.06}
 SECONDS |= {"extract_maps": 0.05, "draw": 0.5, "report": 0.03, "against_paper": 0.01}
 METADATA = 6_000  # bytes that Snakemake records of an output file
 TRACKED = 45_000  # bytes of a job in MLflow's store
+FORWARD = 0.3  # a block's forward pass starts so much of the operations of its training step
 SOLVER_STEP = 0.25  # a step of the impulse fit starts a quarter of the operations of a block's training step
 
 
@@ -155,13 +156,19 @@ def student_work(params: dict, dataset: str, name: str) -> Work:
         one += taught
     looks = (images.val * recipe.epochs + held_out if images else 0) * one
     # A frozen teacher's block has no backward pass; the loss on its maps is as much again and more.
-    extra = {"none": 0.0, "copy": 0.3, "distil": 1.0, "distil_features": 0.4}[transfers]
+    extra = {"none": 0.0, "copy": FORWARD, "distil": 1.0, "distil_features": 0.4}[transfers]
     blocks = model.depth + layers * extra
+    probes = student.freeze == "encoder"
+    if probes:
+        blocks = model.depth * FORWARD
     batch = min(recipe.batch_size, student.labels)
     parameters = sizes.student_parameters(model, student.init)
     pixels = (images.all if images else 0) * model.in_chans * model.image_size**2
+    trained = parameters
     if isinstance(model, config.ConvMixer):
         memory = sizes.mixer_memory(model, student.init, batch)
+    elif probes:
+        memory, trained = sizes.probe_memory(model, batch), sizes.head_parameters(model)
     else:
         memory = sizes.student_memory(model, other, batch, transfers == "distil")
     weights = sizes.tensors_file(parameters, sizes.tensors_in(model.depth))
@@ -177,7 +184,7 @@ def student_work(params: dict, dataset: str, name: str) -> Work:
         + sizes.RECORD,
         outputs=4,
         logs=2_000 + recipe.epochs * (sizes.EVENT + sizes.HISTORY_ROW),
-        checkpoint=12 * parameters,
+        checkpoint=4 * parameters + 8 * trained,
         known=images is not None,
     )
 
