@@ -22,7 +22,14 @@ from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage("report", wildcards=("study",), inputs=("runs*",), outputs=("output",), options=("tables_dir",))
 FIGURES = (
-    *("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "redundancy", "confusion"),
+    "accuracy",
+    "labels",
+    "curves",
+    "impulse",
+    "attention",
+    "reconstruction",
+    "redundancy",
+    "confusion",
 )
 TABLES = ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
 
