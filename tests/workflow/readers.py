@@ -57,6 +57,7 @@ def reads(project: Project, folder: Path) -> list[Read]:
         run = project.record(arguments["run-json"])
         settings = json.loads(run["params"])
         keys = {f"params:{k}" for name, part in settings.items() for k in mutations.leaves(part, name)}
+        keys |= {f"params:{name}.{k}" for name in _scaled(settings) for k in ("of", "scale")}
         mine = {*run["outputs"], arguments["events"], arguments.get("checkpoint", "")}
         read = {f for f in noted["files"] if not any(f == m or f.startswith(f"{m}/") for m in mine if m)}
         # A job has no other settings than these (params.yaml would be among the files).
@@ -70,13 +71,22 @@ def behind(looked: Iterable[str], settings: dict) -> set[str]:
     found = set(looked)
     scales = [k for k in settings if k.startswith("scales.")]
     origins = {k: k.rpartition(scaled.MARK)[0] for k in settings if scaled.MARK in k}
-    origins |= {k: f"studies.{v['scaled']['of']}" for k, v in settings.items() if "scaled" in v}
+    studies = _scaled(settings)
+    origins |= {k: f"studies.{settings[k]['scaled']['of']}" for k in studies}
     for key in looked:
         entry, last = ".".join(key.split(".")[:2]), key.rpartition(".")[2]
+        if entry in studies:  # which stands in its file as {of: ..., scale: ...}
+            found |= {f"{entry}.of", f"{entry}.scale"}
+            found |= {k for k in settings if k.startswith("recipes.") and last == "epochs"}
         if entry in origins:
             found.add(key.replace(entry, origins[entry], 1).replace(f"{scaled.MARK}{scales[0][7:]}", ""))
             found |= {f"{s}.{n}" for s in scales for n, shrunk in SHRINKS.items() if last in shrunk}
     return found
+
+
+def _scaled(settings: dict) -> list[str]:
+    """Return the dotted keys of scaled studies among the settings of a job."""
+    return [k for k, v in settings.items() if isinstance(v, dict) and "scaled" in v]
 
 
 def _flags(command: list[str]) -> Iterable[tuple[str, str]]:

@@ -223,6 +223,18 @@ def test_settings_of_a_derived_entry_hold_what_dvc_tracks(root):
     )
 
 
+def test_a_scaled_study_follows_the_epochs_that_its_tables_compare_with(root, shipped):
+    found = params.load(root)
+    assert "recipes.recipe_probe.epochs" in studyfiles.sources(found, "studies.probe_tiny")
+    assert "recipes.recipe_probe.epochs" in graph.tracked(found, ["studies.probe_tiny"])[extra.FILE]
+    content = extra.content(shipped)
+    content["recipes"]["recipe_probe"]["epochs"] = 5
+    write(root, extra.FILE, content)
+    changed = params.load(root)
+    assert changed["studies"]["probe_tiny"]["scaled"]["epochs"] == "2 of 5"
+    assert params.settings(changed, "studies.probe_tiny") != params.settings(found, "studies.probe_tiny")
+
+
 def test_settings_of_digits_are_those_of_params_alone(root):
     alone = params.read_yaml(ROOT / "params.yaml")
     found = params.load(root)

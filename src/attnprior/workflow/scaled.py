@@ -52,7 +52,20 @@ def _write_out(made: dict, name: str, path: str) -> None:
         raise UserError(f"{where}.scale is {values['scale']!r}, which scales does not have; known: {known}")
     of, scale = values["of"], values["scale"]
     made["studies"][name] = _Scale(made, scale).study(of, origin)
-    made[DERIVED][f"studies.{name}"] = (f"studies.{name}", f"studies.{of}", f"scales.{scale}")
+    # Its tables say of how many epochs. Overrides of students are behind it, too: figures depend on these.
+    epochs = [
+        f"recipes.{e['recipe']}.epochs" for e in _students(made, origin) if e["recipe"] in made["recipes"]
+    ]
+    made[DERIVED][f"studies.{name}"] = (
+        *(f"studies.{name}", f"studies.{of}", f"scales.{scale}"),
+        *dict.fromkeys(epochs),
+    )
+
+
+def _students(made: dict, study: dict) -> list[dict]:
+    """Return the entries of a study's students; unknown names are reported by the checks of the study."""
+    names = dict.fromkeys(s for p in study["panels"].values() for s in [*p["arms"], *p["controls"]])
+    return [made["students"][s] for s in names if s in made["students"]]
 
 
 class _Scale:
@@ -96,9 +109,7 @@ class _Scale:
 
     def _epochs(self, values: dict) -> str:
         """Return how many epochs students train, of how many, such as "2 of 100 to 200"."""
-        students = {s for p in values["panels"].values() for s in [*p["arms"], *p["controls"]]}
-        recipes = self.made["recipes"]  # an unknown name is reported by the checks of its own entry
-        entries = [self.made["students"][s] for s in students if s in self.made["students"]]
+        recipes, entries = self.made["recipes"], _students(self.made, values)
         full = {
             {**recipes[e["recipe"]], **e["overrides"]}["epochs"] for e in entries if e["recipe"] in recipes
         }
