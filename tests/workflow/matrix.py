@@ -195,7 +195,7 @@ def main() -> None:
     settings, schema = mutations.read(), params.read_yaml(params.SCHEMA)
     hashes = Hashes()
     first, step = args.part
-    with probe.quicker_dvc(), Stages() as stages:
+    with probe.quicker_dvc(), probe.settings_read_once(), Stages() as stages:
 
         def judged(files: dict[str, str]) -> Verdict:
             with put_back(*files, *GENERATED):

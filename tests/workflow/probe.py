@@ -1,4 +1,4 @@
-"""What Snakemake thinks of every job, also of those below a job that it wants to repeat; DVC made quicker.
+"""What Snakemake thinks of every job, also of those below a job that it wants to repeat; quicker questions.
 
 Private interfaces of Snakemake, for tests only; those that the package needs are in
 `attnprior.workflow.engines`.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from attnprior.workflow import sync
+from attnprior.workflow import params, studyfiles, sync
 from attnprior.workflow.engines import LARGEST_CHECKSUM, Graph, Job
 
 STAGE_FILES = (sync.ARMS, sync.DVC, "dvc.lock")
@@ -115,6 +115,25 @@ def quicker_dvc() -> Iterator[None]:
         mock.patch.object(Output, "_get_hash_meta", hash_meta),
         mock.patch.object(Repo, "_reset", reset_all_but_stages),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def settings_read_once() -> Iterator[None]:
+    """Let the same texts of `params.yaml`, its schema and studies be read and checked once."""
+    load = params.load
+
+    @functools.lru_cache(maxsize=2)
+    def read(texts: tuple[str, ...]) -> bytes:
+        return pickle.dumps(load())
+
+    def loaded(root=".", studies=(), *, every: bool = False) -> dict:
+        if (root, studies, every) != (".", (), False):
+            return load(root, studies, every=every)
+        names = (params.PARAMS, params.SCHEMA, *studyfiles.names(root))
+        return pickle.loads(read((*names, *(Path(name).read_text(encoding="utf-8") for name in names))))
+
+    with mock.patch.object(params, "load", loaded):
         yield
 
 
