@@ -1,6 +1,22 @@
-"""How the suite is shared among pytest's worker processes (`-n 2 --dist loadgroup`)."""
+"""How the suite is shared among pytest's worker processes (`-n 2 --dist loadgroup`), and what tests tell."""
 
 import pytest
+
+
+@pytest.fixture
+def measured(record_property):
+    """Return a function that takes a line to be printed at the end: how much a test has compared."""
+    return lambda text: record_property("measured", text)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what `measured` was given; workers hand it over with their reports."""
+    reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
+    said = [(r.nodeid, text) for r in reports for name, text in r.user_properties if name == "measured"]
+    if said:
+        terminalreporter.section("measured")
+    for test, text in said:
+        terminalreporter.write_line(f"{test}: {text}")
 
 
 def pytest_collection_modifyitems(items):

@@ -115,20 +115,20 @@ def try_damage(project, expected, kind, how, rng):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("how", [flip, cut, emptied])
-def test_damaged_files(project, expected, how):
+def test_damaged_files(project, expected, how, measured):
     rng = random.Random(f"{SEED}{how.__name__}")
     for kind in KINDS:
         if how is flip or rng.random() < 0.4 or kind in OF_DVC:
-            print(try_damage(project, expected, kind, how, rng), flush=True)
+            measured(try_damage(project, expected, kind, how, rng))
     assert "nothing to do" in project.attnprior("run").stdout
 
 
 @pytest.mark.faults
-def test_a_damaged_list_of_dvc_is_not_believed(project, expected):
+def test_a_damaged_list_of_dvc_is_not_believed(project, expected, measured):
     """Many flips of dvc.lock, which is text: keys, hashes, sizes, names of stages."""
     rng = random.Random(SEED)
     for _ in range(8):
-        print(try_damage(project, expected, "dvc.lock", flip, rng), flush=True)
+        measured(try_damage(project, expected, "dvc.lock", flip, rng))
 
 
 @pytest.mark.faults

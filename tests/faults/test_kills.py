@@ -27,7 +27,7 @@ def assert_finished(project, expected, undisturbed_points):
 
 
 @pytest.mark.faults
-def test_kills_at_random_moments(undisturbed, expected, tmp_path):
+def test_kills_at_random_moments(undisturbed, expected, tmp_path, measured):
     rng = random.Random(SEED)
     project = undisturbed.copy(tmp_path / "project")
     disturb.clear(project)
@@ -55,5 +55,8 @@ def test_kills_at_random_moments(undisturbed, expected, tmp_path):
     assert "Traceback" not in last.stderr
     project.attnprior("run", **study.TRACKED)
     assert_finished(project, expected, points)
-    print(f"{hits} kills, {in_training} of them between epochs of a training, {rounds} studies finished")
+    measured(
+        f"{hits} kills, {in_training} of them between epochs of a training, {rounds + 1} studies finished;"
+        f" after each, what was there of {len(expected)} files was compared"
+    )
     assert in_training >= IN_TRAINING * hits

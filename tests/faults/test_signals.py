@@ -14,7 +14,7 @@ SEED = int(os.environ.get("ATTNPRIOR_TEST_SEED", "20240503"))
 
 
 @pytest.mark.faults
-def test_signals_at_random_moments(undisturbed, expected, tmp_path):
+def test_signals_at_random_moments(undisturbed, expected, tmp_path, measured):
     rng = random.Random(SEED)
     project = undisturbed.copy(tmp_path / "project")
     disturb.clear(project)
@@ -49,5 +49,7 @@ def test_signals_at_random_moments(undisturbed, expected, tmp_path):
     project.attnprior("run", **study.TRACKED)
     assert study.differing(project, expected) == []
     assert study.stored_points(project) == study.expected_points(project)
-    print(f"{sent} signals, {in_training} of them between epochs of a training")
+    measured(
+        f"{sent} signals, {in_training} of them between epochs of a training; {len(expected)} files compared"
+    )
     assert in_training >= sent // 3

@@ -113,21 +113,21 @@ def assert_traced(project: Project, read: list[readers.Read], rules: set[str]) -
     assert {r.job: r.undeclared for r in read if r.undeclared} == {}
 
 
-def test_a_sample_of_changes_reruns_what_reads_it(finished, project):
+def test_a_sample_of_changes_reruns_what_reads_it(finished, project, measured):
     read = readers.reads(finished, finished.traces)
     assert_traced(finished, read, RULES - {"against_paper"})  # of studies that name published values
     # The key changes which files of a folder are read, and nothing else that DVC could see.
     found = ask(
         project, *["--keys", "7", "--modules", "4", "--seed", "1", "--also", "studies.digits.teacher_seed"]
     )
-    print(report(found, read))
+    measured(report(found, read))
     assert disagreements(found, read) == []
     assert sum(v["kind"] in ("key", "fixed") for v in found) == 8
     assert sum(v["kind"] == "module" for v in found) == 4
 
 
 @pytest.mark.faults
-def test_every_key_and_every_module_reruns_what_reads_it(tmp_path, capsys):
+def test_every_key_and_every_module_reruns_what_reads_it(tmp_path, measured):
     made = projects.create(tmp_path / "made", projects.every_kind, extra.files)
     made.sh(sys.executable, "-m", "attnprior", "run", timeout=3000, **readers.tracing(made.traces))
     made.commit("Results")
@@ -137,9 +137,7 @@ def test_every_key_and_every_module_reruns_what_reads_it(tmp_path, capsys):
     with ThreadPoolExecutor(2) as pool:
         parts = pool.map(lambda i: ask(copies[i], "--part", str(i), "2"), range(2))
         found = [v for part in parts for v in part]
-    text = report(found, read)
-    with capsys.disabled():
-        print(f"\n{text}")
+    measured(report(found, read))
     assert disagreements(found, read) == []
     keys = {v["name"] for v in found if v["kind"] in ("key", "fixed")}
     assert keys == set(mutations.leaves(mutations.read(made.root)))
