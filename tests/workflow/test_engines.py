@@ -185,6 +185,8 @@ def test_copies_that_are_missing_in_the_cache_are_written_again_by_a_commit(stag
 
 def test_a_broken_dvc_file_is_one_line(stages):
     (stages / "dvc.yaml").write_text("stages: [\n")
-    with pytest.raises(UserError, match=r"dvc\.yaml") as caught, engines.Stages():
-        pass
+    with engines.Stages() as found:
+        for ask in (lambda: found.names, found.outs, found.changed, lambda: found.commit(["one"])):
+            with pytest.raises(UserError, match=r"dvc\.yaml") as caught:
+                ask()
     assert "\n" not in str(caught.value)

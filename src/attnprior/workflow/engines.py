@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnprior.errors import UserError, one_line
-from attnprior.workflow import repair
+from attnprior.workflow import lockfile, repair
 from attnprior.workflow.studyfiles import located
 
 LOCAL = None  # the executor of Snakemake's arguments when jobs run here
@@ -186,7 +186,10 @@ def _snakemake_graph(targets: Iterable[str], rules: Iterable[str], options: Any)
 
 
 class Stages:
-    """The stages of `dvc.yaml`, with what DVC recorded of them."""
+    """The stages of `dvc.yaml`, with what DVC recorded of them; read when they are asked for.
+
+    Its methods raise UserError if `dvc.yaml` or `dvc.lock` is broken.
+    """
 
     def __init__(self) -> None:
         from dvc.exceptions import DvcException
@@ -196,9 +199,8 @@ class Stages:
         logging.getLogger("dvc.progress").setLevel(logging.CRITICAL)  # no bars of its own on a terminal
         try:
             self._repo = Repo()
-            self.names = [s.addressing for s in self._repo.index.stages]
         except DvcException as e:
-            raise UserError(f"dvc.yaml: {one_line(e)}") from e
+            raise UserError(f"dvc: {one_line(e)}") from e
 
     def __enter__(self) -> "Stages":
         return self
@@ -206,8 +208,18 @@ class Stages:
     def __exit__(self, *_) -> None:
         self._repo.close()
 
-    def _stages(self):
-        return {s.addressing: s for s in self._repo.index.stages}
+    def _stages(self) -> dict[str, Any]:
+        from dvc.exceptions import DvcException
+
+        try:
+            return {s.addressing: s for s in self._repo.index.stages}
+        except DvcException as e:
+            raise UserError(f"dvc.yaml: {one_line(e)}") from e
+
+    @property
+    def names(self) -> list[str]:
+        """The stages, in the order of `dvc.yaml`."""
+        return list(self._stages())
 
     def outs(self) -> dict[str, list[str]]:
         """Return {stage: output files and directories}, relative to the working directory."""
@@ -252,7 +264,8 @@ class Stages:
         """Write the present state of the stages to dvc.lock and their outputs to the cache.
 
         `dvc commit` takes one stage or all. It reads dvc.yaml, params.yaml and dvc.lock anew for each,
-        and writes dvc.lock for each; here both happen once for all `names`, as where it takes all.
+        and writes dvc.lock for each; here both happen once for all `names`, as where it takes all, and
+        of dvc.lock their part is written.
 
         Raises:
             UserError: DVC refuses; dvc.lock is as it was.
@@ -269,6 +282,6 @@ class Stages:
                     stages[name].commit()
                     done.append(stages[name])
                 if done:
-                    done[0].dvcfile.dump_stages(done, update_pipeline=False)
+                    lockfile.write(done)
         except (DvcException, OSError) as e:
             raise UserError(f"dvc commit {name}: {one_line(e)}") from e
