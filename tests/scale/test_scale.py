@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.scale, pytest.mark.xdist_group("scale")]
 
 HALF, FULL = 18, study.LARGEST  # students: 1,003 and 2,003 jobs
 GROWTH = 2.6  # at most, where the number of jobs doubles
+QUADRATIC = {"dvc status": 3.6}  # DVC reads params.yaml, which grows with the jobs, for each of its stages
 MEMORY = 2048  # MiB
 PAGE = 10.0  # MB
 RECORD = (
@@ -122,7 +123,7 @@ def sizes(tmp_path_factory, request) -> dict[int, Measured]:
 @pytest.mark.parametrize("name", TARGETS)
 def test_twice_the_jobs_take_about_twice_the_time(sizes, name):
     half, full = (sizes[n].costs[name].cpu for n in (HALF, FULL))
-    assert full / max(half, 1.0) < GROWTH
+    assert full / max(half, 1.0) < QUADRATIC.get(name, GROWTH)
 
 
 @pytest.mark.parametrize("name", TARGETS)
