@@ -163,6 +163,23 @@ def test_a_training_that_outlived_its_snakemake_is_waited_for(checkout, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_a_job_that_outlived_its_snakemake_is_waited_for_before_it_locks_anything(checkout, capfd):
+    code = "import time; print('ready', flush=True); time.sleep(1.5)"
+    command = [sys.executable, "-c", code, "attnprior.stages.train_student"]
+    elsewhere = checkout / "elsewhere"
+    elsewhere.mkdir()
+    with subprocess.Popen(command, cwd=elsewhere, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        orphans.wait()
+        assert capfd.readouterr().err == "" and other.poll() is None
+    with subprocess.Popen(command, cwd=checkout, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        orphans.wait()
+        assert child.wait(60) == 0
+    said = capfd.readouterr().err
+    assert f"waiting for process {child.pid} of a killed run" in said and said.count("\n") == 1
+
+
 def test_a_store_whose_writer_was_killed_in_a_transaction_is_read_as_before_it(checkout):
     with sqlite3.connect("mlflow.db") as db:
         db.execute("create table tags (key, value)")

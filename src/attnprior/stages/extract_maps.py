@@ -92,7 +92,8 @@ def work(job: Job) -> dict:
             continue
         tensors |= {f"{key}/{k}": t for k, t in attention(network, shown[dataset]).items()}
         about["networks"].append({**who, "transfer": transfer, "cls_token": model.cls_token})
-        if who["kind"] == "teacher" and f"teachers.{who['name']}" in job.params:
+        settings = job.params.get(f"teachers.{who['name']}", {})
+        if who["kind"] == "teacher" and settings.get("source") == "mae":
             mae = load_mae(path, model, job.settings(Teacher, "teachers", who["name"])).to(device)
             made = reconstruction(mae, chosen[dataset], loaded[dataset], who["seed"])
             tensors |= {f"reconstruction/{dataset}/{who['name']}/{k}": t for k, t in made.items()}
