@@ -1,6 +1,14 @@
 """How the suite is shared among pytest's worker processes (`-n 2 --dist loadgroup`), and what tests tell."""
 
+import signal
+
 import pytest
+
+
+def pytest_configure():
+    """Take SIGINT, which shells let background commands ignore: tests send it, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
