@@ -4,6 +4,8 @@ import fcntl
 import os
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from attnprior.workflow.processes import running
@@ -20,28 +22,22 @@ def wait() -> None:
     known by its command on this machine. To be called under the lock of a run: then nothing else runs here.
     """
     for path in sorted(Path("checkpoints").rglob("lock")):
-        said = False
-        while (pid := holder(path)) is not None:
-            if not said:
-                job = "/".join(path.parent.parts[1:])
-                print(
-                    f"attnprior: waiting for {job}, which process {pid} of a killed run still trains"
-                    f" (to stop it: kill {pid}; it is resumed)",
-                    file=sys.stderr,
-                )
-                sys.stderr.flush()
-                said = True
-            time.sleep(POLL)
-    said = False
-    while processes := running(STAGES):
-        if not said:
-            print(
-                f"attnprior: waiting for process {processes[-1]} of a killed run, which still works here"
-                f" (to stop it: kill {processes[-1]})",
-                file=sys.stderr,
-            )
-            sys.stderr.flush()
-            said = True
+        job = "/".join(path.parent.parts[1:])
+        said = (
+            f"{job}, which process {{0}} of a killed run still trains (to stop it: kill {{0}}; it is resumed)"
+        )
+        _wait_for(partial(holder, path), said)
+    said = "process {0} of a killed run, which still works here (to stop it: kill {0})"
+    _wait_for(lambda: next(reversed(running(STAGES)), None), said)
+
+
+def _wait_for(process: Callable[[], str | int | None], said: str) -> None:
+    """Wait until `process` gives none; `said` is told once, with the first in the place of {0}."""
+    told = False
+    while (pid := process()) is not None:
+        if not told:
+            print(f"attnprior: waiting for {said.format(pid)}", file=sys.stderr, flush=True)
+            told = True
         time.sleep(POLL)
 
 
