@@ -24,9 +24,8 @@ def check(options: Any, graph: Graph, planned: list[Job]) -> None:
     if not planned or not _by_slurm(options):
         return
     known, default = slurm.partitions()
-    requests: dict[
-        tuple[int, str, str], slurm.Request
-    ] = {}  # one for all jobs of a rule that ask for the same
+    # One for all jobs of a rule that ask for the same.
+    requests: dict[tuple[int, str, str], slurm.Request] = {}
     for attempt in sorted({1, 1 + (options.retries or 0)}):
         for job in planned:
             resources = graph.resources(job, attempt)

@@ -27,7 +27,14 @@ TABLE_FILES = (
 )
 MAPS_FILES = ("maps.safetensors", "maps.run.json")
 FIGURES = (
-    *("accuracy", "labels", "curves", "impulse", "attention", "reconstruction", "redundancy", "confusion"),
+    "accuracy",
+    "labels",
+    "curves",
+    "impulse",
+    "attention",
+    "reconstruction",
+    "redundancy",
+    "confusion",
 )
 FIGURE_FILES = (
     *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")),
