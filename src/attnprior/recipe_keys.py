@@ -20,6 +20,7 @@ FIXED = {
 Test = Callable[[dict], bool]
 # key, when it is used, and the test of that, given that the keys above are there
 CONDITIONAL: list[tuple[str, str, Test]] = [
+    ("processes", "accumulate above 1", lambda r: r["accumulate"] > 1),
     ("betas", "optimizer adamw or adam", lambda r: r["optimizer"] in ("adamw", "adam")),
     ("eps", "optimizer adamw or adam", lambda r: r["optimizer"] in ("adamw", "adam")),
     ("momentum", "optimizer sgd or lars", lambda r: r["optimizer"] in ("sgd", "lars")),
@@ -98,6 +99,8 @@ def check_recipe(values: dict[str, Any], where: str) -> None:
 
 def _problems(r: dict) -> Iterator[tuple[str, str]]:
     """Yield keys whose value contradicts another one, and what is allowed."""
+    if r.get("processes", 1) > r["accumulate"]:
+        yield "processes", f"must be at most accumulate, {r['accumulate']}: each takes a batch of every step"
     if r.get("min_lr", 0) > r["lr"]:
         yield "min_lr", f"must be at most lr, {r['lr']}"
     if r.get("warmup_lr", 0) > r["lr"]:

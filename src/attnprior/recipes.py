@@ -65,6 +65,7 @@ class Recipe:
     label_smoothing: float
     drop_path: float
     augment: Augment
+    processes: int | None = None  # accumulate above 1 only: processes that share the batches of a step
     betas: tuple[float, float] | None = None  # adamw, adam only
     eps: float | None = None  # adamw, adam only
     momentum: float | None = None  # sgd, lars only

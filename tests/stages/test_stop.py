@@ -22,7 +22,9 @@ CASES = {
     ),
     "teacher": (
         "pretrain_teacher",
-        commands.teacher(recipe={**commands.PRETRAINING, "epochs": 6, "batch_size": 16, "accumulate": 2}),
+        commands.teacher(
+            recipe={**commands.PRETRAINING, "epochs": 6, "batch_size": 16, "accumulate": 2, "processes": 1}
+        ),
         "teachers/digits/mae/seed0",
         TEACHER,
         "logs/pretrain_teacher/mae.seed0.events.jsonl",

@@ -106,7 +106,7 @@ def test_a_job_that_is_gone_gives_its_gpu_back(holders, locks, how):
 
 def test_names_of_devices_may_be_uuids_of_parts(locks):
     name = "MIG-GPU-1/2/0"
-    assert gpu_slots.take([name], 1, locks) == name
+    assert gpu_slots.take([name], 1, locks) == [name]
 
 
 def test_folder_that_cannot_be_written_is_named(tmp_path):

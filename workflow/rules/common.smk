@@ -14,12 +14,23 @@ environment.check_config(config)
 environment.set_environment(workflow.basedir)
 
 
+def each(amount):
+    """What a training asks for: `amount` for each process that shares it, as its recipe says."""
+
+    def asked(wildcards):
+        if "student" in wildcards.keys():
+            return amount * graph.processes(config, graph.student_keys(config, wildcards.student))
+        return amount * graph.processes(config, graph.teacher_keys(config, wildcards.teacher))
+
+    return asked
+
+
 def grown(amount):
     """A resource of a rule: `amount` for the first attempt, twice that for the second, and so on.
 
     Profiles say how many attempts there are, and by `resources` how much a job may ask for at most.
     """
-    return lambda wildcards, attempt: amount * attempt
+    return lambda wildcards, attempt: attempt * (amount(wildcards) if callable(amount) else amount)
 
 
 wildcard_constraints:

@@ -24,11 +24,11 @@ rule train_student:
         "logs/train_student/{dataset}/{student}/seed{seed}.benchmark.tsv"
     conda:
         "../envs/stages.yaml"
-    threads: config["compute"]["torch_threads"]
+    threads: each(config["compute"]["torch_threads"])
     resources:
-        mem_mb=grown(1000),
+        mem_mb=grown(each(1000)),
         runtime=grown(60),
-        gpu=int(config["compute"]["device"] == "cuda"),
+        gpu=each(int(config["compute"]["device"] == "cuda")),
     params:
         json=lambda wildcards: settings.settings(
             config, *graph.student_keys(config, wildcards.student)

@@ -19,11 +19,11 @@ rule pretrain_teacher:
     priority: 10  # students wait for teachers
     conda:
         "../envs/stages.yaml"
-    threads: config["compute"]["torch_threads"]
+    threads: each(config["compute"]["torch_threads"])
     resources:
-        mem_mb=grown(1000),
+        mem_mb=grown(each(1000)),
         runtime=grown(60),
-        gpu=int(config["compute"]["device"] == "cuda"),
+        gpu=each(int(config["compute"]["device"] == "cuda")),
     params:
         json=lambda wildcards: settings.settings(
             config, *graph.teacher_keys(config, wildcards.teacher)

@@ -29,6 +29,10 @@ def validate_student(
         raise refusal(where, "freeze", student.freeze, "use none, spatial or encoder")
     if student.freeze == "encoder":
         _validate_frozen_encoder(student, model, recipe, where)
+    normed = isinstance(model, config.ConvMixer) or student.freeze == "encoder"
+    if normed and (recipe.processes or 1) > 1:
+        allowed = "its batch norms keep running statistics, which processes do not share; set it to 1"
+        raise refusal(where, "recipe.processes", recipe.processes, allowed)
     if isinstance(model, config.ConvMixer):
         if source != "filters":
             allowed = "its model is a convmixer, which has no attention; use source: filters"

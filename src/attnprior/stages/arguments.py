@@ -18,6 +18,7 @@ class Stage:
     outputs: tuple[str, ...]
     options: tuple[str, ...] = ()  # other paths
     checkpoint: bool = False  # takes --checkpoint DIR; `work` must call `Job.resume`
+    shared: bool = False  # several processes may share the work, as the recipe says (attnprior.stages.launch)
 
 
 def parser(stage: Stage) -> argparse.ArgumentParser:

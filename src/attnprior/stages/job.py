@@ -19,9 +19,11 @@ from attnprior.config import Compute, build
 from attnprior.errors import BusyError, UserError, one_line
 from attnprior.events import EventLog
 from attnprior.files import digest, sealed, sha256, write_json
+from attnprior.ranks import leads, rank, size, wanted, without_processes
 from attnprior.source import code_files, code_path
 from attnprior.stages.arguments import Stage, parse_params, parser
 from attnprior.stages.device import import_torch
+from attnprior.stages.launch import launch
 from attnprior.train import stopping
 
 T = TypeVar("T")
@@ -65,7 +67,7 @@ class Job:
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.startup, self._begin_time = provenance.process_age(), time.perf_counter()
         self.job_id, self.attempt, self.begun = uuid.uuid4().hex, 1, False
-        self.events = EventLog(args.events)
+        self.events = EventLog(args.events if leads() else os.devnull)
         self.inputs: dict[str, str] = {}
         self.code: dict[str, str] = {}
 
@@ -73,13 +75,19 @@ class Job:
         """Check the threads and hash the inputs, before any heavy import.
 
         Raises:
-            UserError: too few threads for the parameters, a wrong time limit, or an input cannot be read.
+            UserError: too few threads for the parameters, a wrong time limit, other processes than the
+                recipe has, or an input cannot be read.
         """
         threads = self.compute.torch_threads
         if self.args.threads < threads:
             raise UserError(
                 f"--threads {self.args.threads}: compute.torch_threads is {threads}, and fewer threads change"
                 f" results; grant {threads} or lower compute.torch_threads"
+            )
+        if self.stage.shared and size() != wanted(self.params):
+            raise UserError(
+                f"WORLD_SIZE {size()}: the recipe has processes {wanted(self.params)}; start the stage"
+                " without torchrun, it starts them itself"
             )
         if self.stage.checkpoint:
             stopping.deadline()  # a wrong limit is told before anything is computed
@@ -124,12 +132,19 @@ class Job:
     def resume(self, checkpoint_type: Callable[[str, str, str, Callable[[str], None]], C]) -> C:
         """Open the job's checkpoint (a `Checkpoint`), which holds the state of a killed attempt if any.
 
-        States of other parameters, inputs, code or versions are not used.
+        States of other parameters, inputs, code or versions are not used. Of several processes the first
+        has it.
 
         Raises:
             BusyError: another process trains this job.
         """
-        key = digest([self.name, self.params, self.inputs, self.code, provenance.versions()])
+        if not leads():
+            from attnprior.train.checkpoint import Follower
+
+            return Follower(self.args.checkpoint)  # type: ignore[return-value]
+        # Another number of processes may go on with a state: only the order of sums differs.
+        params = {k: without_processes(v) for k, v in self.params.items()}
+        key = digest([self.name, params, self.inputs, self.code, provenance.versions()])
         checkpoint = checkpoint_type(self.args.checkpoint, key, self.job_id, self.say)
         self.job_id, self.attempt = checkpoint.job_id, checkpoint.attempts
         rows = (checkpoint.state or {}).get("rows", [])
@@ -158,6 +173,7 @@ class Job:
             commit=provenance.commit(),
             invocation=provenance.invocation(),
             device=provenance.device_name(self.compute.device if "torch" in sys.modules else "cpu"),
+            processes=size(),
             versions=provenance.versions(),
             platform=provenance.platform(),
         )
@@ -175,7 +191,8 @@ class Job:
 
     def say(self, text: str) -> None:
         """Write a line to the text log."""
-        print(text, flush=True)
+        if leads():
+            print(text, flush=True)
 
     def finish(self, values: dict) -> None:
         """Write run.json, the last of the outputs, and the `end` event."""
@@ -193,6 +210,7 @@ class Job:
             "platform": provenance.platform(),
             "device": provenance.device_name(self.compute.device),
             "threads": self.compute.torch_threads,
+            "processes": size(),
             "started": self.started,
             "attempts": self.attempt,
             "seconds": {
@@ -229,11 +247,20 @@ def run_stage(stage: Stage, work: Callable[[Job], dict], argv: list[str] | None)
     A `UserError` prints that line only; any other error prints its traceback first. SIGTERM, SIGUSR1 and
     SIGINT end the job with status 143, 138 and 130 after its `end` event. A training saves its state
     first, says in a line where it stopped, and ends with 75, as it does when its time runs out, or 130
-    (`attnprior.train.stopping`).
+    (`attnprior.train.stopping`). Where the recipe wants several processes, this one starts them.
     """
     args = parser(stage).parse_args(argv)
     with stopping.signals(to_the_end=argv is None):
+        if stage.shared and size() == 1 and (count := _processes(args)) > 1:
+            return launch(stage.rule, sys.argv[1:] if argv is None else argv, count)
         return _run(stage, work, args)
+
+
+def _processes(args: argparse.Namespace) -> int:
+    try:
+        return wanted(parse_params(args.params))
+    except UserError:  # told by the job itself
+        return 1
 
 
 def _run(stage: Stage, work: Callable[[Job], dict], args: argparse.Namespace) -> int:
@@ -244,11 +271,13 @@ def _run(stage: Stage, work: Callable[[Job], dict], args: argparse.Namespace) ->
         if not stage.checkpoint:
             job.begin()
         values = work(job)
-        job.finish(values)
+        if leads():
+            job.finish(values)
         return 0
     except stopping.Stopped as e:
         assert job is not None
-        print(e, file=sys.stderr)
+        if leads():
+            print(e, file=sys.stderr)
         job.stop(str(e))
         return e.status
     except BaseException as e:
@@ -257,7 +286,7 @@ def _run(stage: Stage, work: Callable[[Job], dict], args: argparse.Namespace) ->
             traceback.print_exc()
         text = one_line(e) if expected or isinstance(e, SystemExit) else one_line(f"{type(e).__name__}: {e}")
         text = text.removeprefix("params.yaml: ")  # it may stand in a file of studies/
-        print(f"error: {text}", file=sys.stderr)
+        print(f"error: {text}" if leads() else f"process {rank()}: {text}", file=sys.stderr)
         if job is not None and not isinstance(e, BusyError):
             job.fail(text)
         if isinstance(e, SystemExit):

@@ -9,6 +9,7 @@ from attnprior.data import datasets
 from attnprior.errors import UserError
 from attnprior.files import read_header, save_tensors, write_json
 from attnprior.models.checks import validate_model, validate_teacher
+from attnprior.ranks import leads
 from attnprior.recipe_keys import check_pretraining
 from attnprior.stages.job import Job, Stage, run_stage
 from attnprior.train.history import write_history
@@ -19,6 +20,7 @@ STAGE = Stage(
     inputs=("data", "source?"),  # what a teacher that is not trained here is made of
     outputs=("weights", "metrics", "history"),
     checkpoint=True,
+    shared=True,
 )
 COLUMNS = ["epoch", "step", "lr", "loss"]
 
@@ -47,9 +49,11 @@ def work(job: Job) -> dict:
     device = job.start_torch()
 
     from attnprior.models.mae import random_teacher, teacher_tensors
+    from attnprior.train import parallel
     from attnprior.train.checkpoint import Checkpoint
     from attnprior.train.probe import probe_encoder
 
+    parallel.join(device)
     with job.resume(Checkpoint) as checkpoint:
         if teacher.source == "mae":
             network, rows, flops = pretrain(job, teacher, model, data, device, checkpoint)
@@ -60,6 +64,9 @@ def work(job: Job) -> dict:
         else:
             network = encoder = made_teacher(job, teacher, model).to(device)
             rows, flops = [], 0
+        parallel.leave()
+        if not leads():
+            return {}
         tensors = teacher_tensors(network)
         header = {
             "kind": "teacher",

@@ -10,6 +10,7 @@ from attnprior.errors import UserError
 from attnprior.files import read_header, save_tensors
 from attnprior.models.checks import validate_model
 from attnprior.models.student_checks import validate_student
+from attnprior.ranks import leads
 from attnprior.stages.job import Job, Stage, run_stage
 from attnprior.train.history import write_history
 
@@ -19,6 +20,7 @@ STAGE = Stage(
     inputs=("data", "init_teacher?", "teacher?", "fit?"),  # of the first weights, of the transfer
     outputs=("weights", "history", "predictions"),
     checkpoint=True,
+    shared=True,
 )
 
 
@@ -44,10 +46,12 @@ def work(job: Job) -> dict:
     device = job.start_torch()
 
     from attnprior.models.freeze import fused
+    from attnprior.train import parallel
     from attnprior.train.checkpoint import Checkpoint
     from attnprior.train.schedule import describe
     from attnprior.train.students import build_network, load_network, predictions, train_network
 
+    parallel.join(device)
     with job.resume(Checkpoint) as checkpoint:
         sources = job.args.init_teacher, job.args.teacher, job.args.fit
         network = build_network(student, model, recipe, seed, *sources, name).to(device)
@@ -55,6 +59,9 @@ def work(job: Job) -> dict:
         done = checkpoint.images(len(chosen), recipe.batch_size * recipe.accumulate)
         begin = time.perf_counter()
         rows, flops = train_network(network, data, chosen, student, recipe, seed, checkpoint, job.row)
+        parallel.leave()
+        if not leads():
+            return {}
         job.trained(len(chosen) * len(rows) - done, begin)
         header = {
             "kind": "student",

@@ -146,6 +146,33 @@ class Checkpoint:
         return found
 
 
+class Follower:
+    """In place of a `Checkpoint` in a process that shares a training: process 0 has it, and tells."""
+
+    state, epoch, slowest_save = None, 0, 0.0
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder, "state.pt")
+
+    def images(self, count: int, batch: int) -> int:
+        return 0
+
+    def due(self, *, within: bool = False, last: bool = False) -> bool:
+        return False
+
+    def save(self, epoch: int, state: dict[str, Any], step: int = 0) -> None:
+        pass
+
+    def close(self, *, remove: bool = False) -> None:
+        pass
+
+    def __enter__(self) -> "Follower":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
 def _interval() -> float:
     text = os.environ.get("ATTNPRIOR_CHECKPOINT_SECONDS", str(SECONDS))
     try:

@@ -13,7 +13,8 @@ from attnprior.config import Recipe
 from attnprior.data.augment import Images
 from attnprior.data.loader import batches, steps_per_epoch
 from attnprior.errors import UserError
-from attnprior.train import stopping
+from attnprior.ranks import leads, size
+from attnprior.train import parallel, stopping
 from attnprior.train.checkpoint import Checkpoint
 from attnprior.train.ema import Average
 from attnprior.train.flops import count_flops
@@ -53,10 +54,11 @@ def train(
 
     A row has epoch (from 1), step (optimizer steps so far), lr (of the last step), the image-weighted
     means of what `objective` returns, and what `evaluate` returns after the epoch. A step takes the
-    gradient of `accumulate` batches, averaged over their images. With `ema` it is the running mean of the
-    weights that is evaluated and left in `model`. The state goes to `checkpoint` after a step or an epoch
-    when it is due, and comes from there if an earlier attempt left one; every draw is a function of
-    (seed, epoch, batch), so both give the same bytes.
+    gradient of `accumulate` batches, averaged over their images, which several processes may share
+    (`attnprior.train.parallel`; only process 0 evaluates). With `ema` it is the running mean of the weights
+    that is evaluated and left in `model`. The state goes to `checkpoint` after a step or an epoch when it is
+    due, and comes from there if an earlier attempt left one; every draw is a function of (seed, epoch,
+    batch), so both give the same bytes.
 
     Raises:
         UserError: the loss or a gradient is not finite; parameters are as before that step.
@@ -76,8 +78,11 @@ def train(
             average.load_state_dict(checkpoint.state["ema"])
         rows = checkpoint.state["rows"]
         begin, total, names = (checkpoint.state[k] for k in ("step", "total", "names"))
-        total = total.to(labels.device) if isinstance(total, Tensor) else total
         checkpoint.state = None
+    rows, begin, total, names = parallel.told((rows, begin, total, names))
+    total = total.to(labels.device) if isinstance(total, Tensor) else total
+    parallel.copied(_tensors(model, optimizer, average))
+    parameters = [p for _, p in optimizer.named]
     guard = Guard(model, optimizer, objective, checkpoint)
     per_epoch = steps_per_epoch(len(images), recipe.batch_size * recipe.accumulate)
 
@@ -89,19 +94,27 @@ def train(
     with stopping.watching(lambda: checkpoint.slowest_save) as watch:
         for epoch in range(len(rows), recipe.epochs):
             model.train()
+            reason: str | None = None
             parts = batches(len(images), recipe.batch_size, seed, epoch, labels.device)
             for step in range(begin, per_epoch):
                 first = step * recipe.accumulate
                 group = parts[first : first + recipe.accumulate]
                 lr = rate(recipe, epoch, step, per_epoch)
-                for number, index in enumerate(group, first):
-                    batch = Batch(images.batch(index, seed, epoch, number), labels[index], epoch, number)
+                count = sum(len(i) for i in group)
+                seen: Tensor | float = 0.0
+                for number, index, counts in parallel.dealt(group):
+                    at = first + number
+                    batch = Batch(images.batch(index, seed, epoch, at), labels[index], epoch, at)
                     values = objective(batch)
-                    share = len(index) / sum(len(i) for i in group)
-                    (values["loss"] if len(group) == 1 else values["loss"] * share).backward()
-                    total = total + torch.stack([v.detach() for v in values.values()]) * len(index)
+                    share = counts * len(index) / count
+                    (values["loss"] if share == 1 else values["loss"] * share).backward()
+                    seen = seen + torch.stack([v.detach() for v in values.values()]) * (counts * len(index))
+                names = list(values)
+                seen, reason = parallel.summed(parameters, seen, watch.wanted())  # type: ignore[arg-type]
+                total = total + seen
+                loss = values["loss"] if size() == 1 else seen[names.index("loss")] / count
                 norm = optimizer.gradient_norm()
-                look = (batch, values["loss"], norm, epoch * per_epoch + step, lr)
+                look = (batch, loss, norm, epoch * per_epoch + step, lr)
                 last = step == per_epoch - 1
                 skip = guard.look(*look, last)
                 if recipe.grad_clip > 0:
@@ -110,13 +123,11 @@ def train(
                 optimizer.zero_grad()
                 if average is not None:
                     average.update()
-                names = list(values)
-                reason = watch.wanted()
                 if reason is not None or (not last and checkpoint.due(within=True)):
                     guard.look(*look, True)
                     save(epoch, step + 1)
                 if reason is not None:
-                    raise stopping.Stopped(reason, epoch + 1, step + 1)
+                    raise _stopped(reason, epoch + 1, step + 1)
             means = (total / len(images)).tolist()  # type: ignore[union-attr]
             row = {
                 "epoch": epoch + 1,
@@ -124,23 +135,26 @@ def train(
                 "lr": rate(recipe, epoch, per_epoch - 1, per_epoch),
                 **dict(zip(names, means, strict=True)),
             }
-            if evaluate is not None:
+            if evaluate is not None and leads():
                 model.eval()
                 try:
                     with average.applied() if average is not None else nullcontext():
                         row |= evaluate()
                 except stopping.Asked as e:
-                    save(epoch, per_epoch)  # it is evaluated by the next attempt
-                    raise stopping.Stopped(str(e), epoch + 1, per_epoch) from None
+                    reason = str(e)
+            reason = parallel.told(reason)
+            if reason is not None:
+                save(epoch, per_epoch)  # it is evaluated by the next attempt
+                raise _stopped(reason, epoch + 1, per_epoch)
             rows.append(row)
             begin, total, names = 0, 0.0, []
             if on_row is not None:
                 on_row(row)
-            reason = watch.wanted()
+            reason = parallel.told(watch.wanted())
             if reason is not None or checkpoint.due(last=epoch + 1 == recipe.epochs):
                 save(epoch + 1, 0)
             if reason is not None:
-                raise stopping.Stopped(reason, epoch + 1, per_epoch)
+                raise _stopped(reason, epoch + 1, per_epoch)
     if average is not None:
         average.apply()
     model.eval()
@@ -214,6 +228,17 @@ class Guard:
             return f"output of {seen[0]}"
         bad = [n for n, p in self._optimizer.named if p.grad is not None and not p.grad.isfinite().all()]
         return f"gradient of {bad[-1]}" if bad else "the loss"
+
+
+def _stopped(reason: str, epoch: int, step: int) -> stopping.Stopped:
+    parallel.told(None)  # the launcher ends all once one has ended: not before process 0 has saved
+    return stopping.Stopped(reason, epoch, step)
+
+
+def _tensors(model: nn.Module, optimizer: Optimizer, average: Average | None) -> list[Tensor]:
+    """Return all that a step changes."""
+    moments = [t for state in optimizer.state_dict().values() for t in state.values()]
+    return [*model.state_dict().values(), *moments, *(average.state_dict().values() if average else [])]
 
 
 def training_flops(objective: Objective, images: Images, labels: Tensor, recipe: Recipe, seed: int) -> float:

@@ -54,8 +54,9 @@ def describe(recipe: Recipe, images: int) -> str:
     """Return a line on the steps that a recipe makes of so many training images."""
     batch = recipe.batch_size * recipe.accumulate
     steps = -(-images // batch)
+    shared = f" in {recipe.processes} processes" if (recipe.processes or 1) > 1 else ""
     return (
-        f"{recipe.optimizer}: effective batch {batch} ({recipe.batch_size} x {recipe.accumulate}),"
+        f"{recipe.optimizer}: effective batch {batch} ({recipe.batch_size} x {recipe.accumulate}{shared}),"
         f" {images} images, {steps} steps an epoch, {steps * recipe.epochs} in all;"
         f" peak rate {recipe.lr:g}, {recipe.schedule}"
     )

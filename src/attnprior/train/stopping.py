@@ -3,7 +3,8 @@
 In a training loop (`watching`) SIGTERM, SIGUSR1 and SIGINT are requests: the loop looks between steps, saves
 its state and raises `Stopped`. A second SIGTERM or SIGINT ends the process at once, and so does any of
 the three outside of a loop; once the state is saved, or what was trained is written, all are ignored.
-SIGUSR1 only ever asks, so it may come from several sides.
+SIGUSR1 only ever asks, so it may come from several sides; and so does every signal where processes share a
+training, for each gets it from its launcher, too.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from types import FrameType
 
 from attnprior import provenance
 from attnprior.errors import UserError
+from attnprior.ranks import size
 
 TEMPFAIL = 75  # EX_TEMPFAIL of sysexits.h: the state is saved, the same command goes on
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -129,7 +131,7 @@ def _handle(number: int, _frame: FrameType | None) -> None:
         _end(number)
     elif _watch.signal is None:
         _watch.signal = number
-    elif number != signal.SIGUSR1:
+    elif number != signal.SIGUSR1 and size() == 1:
         _end(number)
 
 

@@ -2,6 +2,7 @@
 
 `python -m attnprior.workflow.gpu_slots GPUS EACH STAGES -- COMMAND...` takes one of EACH slots of one of GPUS
 (such as 0,1,2,3), sets CUDA_VISIBLE_DEVICES and becomes COMMAND; that of a stage not in STAGES goes without.
+A training that several processes share takes as many GPUs, all or none at a time.
 A slot is a locked file; the lock goes with the process, so a job that dies gives it back. The files lie in
 one folder for all checkouts of a user. Snakemake puts this before the commands of all jobs by `shell.prefix`,
 and not by the rules: what it records of a job is the same with and without GPUs, on a cluster and here.
@@ -9,14 +10,16 @@ and not by the rules: what it records of a job is the same with and without GPUs
 
 import contextlib
 import fcntl
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from attnprior import ranks
 from attnprior.errors import UserError
 
 POLL = 0.2  # seconds between looks for a free slot
@@ -87,39 +90,83 @@ def command(gpus: Sequence[str], slots: int, stages: Sequence[str]) -> str:
     return f"python -m attnprior.workflow.gpu_slots {','.join(gpus)} {slots} {','.join(stages)} -- "
 
 
-def take(gpus: Sequence[str], slots: int, where: Path) -> str:
-    """Return a GPU of which this process holds a slot from now on, the one with the most free slots.
+def take(gpus: Sequence[str], slots: int, where: Path, count: int = 1) -> list[str]:
+    """Return `count` GPUs of each of which this process holds a slot from now on, those with most free slots.
 
-    Waits while all are taken. The lock stays with this process over `exec`, until it ends.
+    Waits while there are fewer. The locks stay with this process over `exec`, until it ends.
 
     Raises:
-        UserError: the folder of the locks cannot be written.
+        UserError: the folder of the locks cannot be written, or there are not so many GPUs.
     """
+    if count > len(gpus):
+        raise UserError(
+            f"the recipe has processes {count}, and there are {len(gpus)} GPUs ({', '.join(gpus)}); lower it"
+        )
     begun, said = time.monotonic(), False
     while True:
-        for slot in range(slots):  # the first slot of every GPU before the second of any
-            for gpu in gpus:
-                if _locked(where / f"{gpu.replace('/', '_')}.{slot}"):
-                    return gpu
+        with _taking(where):
+            found = _free(gpus, slots, where, count)
+        if len(found) == count:
+            return list(found)
+        for fd in found.values():
+            os.close(fd)
         if not said and time.monotonic() - begun > WAIT_NOTICE:
-            print(f"waiting for one of the GPUs {', '.join(gpus)}; locks are in {where}", file=sys.stderr)
+            number = "one" if count == 1 else f"{count}"
+            print(
+                f"waiting for {number} of the GPUs {', '.join(gpus)}; locks are in {where}", file=sys.stderr
+            )
             said = True
         time.sleep(POLL)
 
 
-def _locked(path: Path) -> bool:
+@contextlib.contextmanager
+def _taking(where: Path) -> Iterator[None]:
+    """Be the only one that takes slots, so that two jobs do not wait for what the other has taken."""
+    fd = _open(where / "taking")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as e:
-        raise UserError(f"{path}: cannot be written ({e.strerror}); {FOLDER} names another folder") from e
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _free(gpus: Sequence[str], slots: int, where: Path, count: int) -> dict[str, int]:
+    """Return {GPU: file descriptor of a slot locked now}, at most `count`."""
+    found: dict[str, int] = {}
+    for slot in range(slots):  # the first slot of every GPU before the second of any
+        for gpu in gpus:
+            if gpu in found or len(found) == count:
+                continue
+            fd = _locked(where / f"{gpu.replace('/', '_')}.{slot}")
+            if fd is not None:
+                found[gpu] = fd
+    return found
+
+
+def _locked(path: Path) -> int | None:
+    fd = _open(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
-        return False
+        return None
     os.set_inheritable(fd, True)
-    return True
+    return fd
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as e:
+        raise UserError(f"{path}: cannot be written ({e.strerror}); {FOLDER} names another folder") from e
+
+
+def wanted_by(job: Sequence[str]) -> int:
+    """Return how many GPUs the command of a stage asks for: one for each process of its training."""
+    if "--params" not in job:
+        return 1
+    return ranks.wanted(json.loads(job[job.index("--params") + 1]))
 
 
 def main(argv: Sequence[str]) -> None:
@@ -128,7 +175,8 @@ def main(argv: Sequence[str]) -> None:
     (gpus, slots, stages), job = argv[:cut], list(argv[cut + 1 :])
     if any(f"{STAGE}{name}" in job for name in stages.split(",")):
         try:
-            os.environ["CUDA_VISIBLE_DEVICES"] = take(gpus.split(","), int(slots), folder())
+            taken = take(gpus.split(","), int(slots), folder(), wanted_by(job))
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
         except UserError as e:
             raise SystemExit(f"error: {e}") from e
     os.execvp(job[0], job)

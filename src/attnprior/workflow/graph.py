@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attnprior.data.rules import source_files
+from attnprior.ranks import wanted
 from attnprior.workflow.studyfiles import file_of, sources
 
 TEACHER_FILES = ("weights.safetensors", "metrics.json", "history.csv", "run.json")
@@ -320,6 +321,16 @@ def teacher_keys(params: dict, teacher: str) -> list[str]:
     values = params["teachers"][teacher]
     keys = ["compute", f"teachers.{teacher}", f"models.{values['model']}"]
     return keys + ([f"recipes.{values['recipe']}"] if "recipe" in values else [])
+
+
+def processes(params: dict, keys: Iterable[str]) -> int:
+    """Return how many processes share a job that depends on the dotted `keys` of `params.yaml`."""
+    own = {}
+    for key in keys:
+        section, _, name = key.partition(".")
+        if section in ("students", "recipes"):
+            own[key] = params[section][name]
+    return wanted(own)
 
 
 def fit_keys(params: dict, fit: str) -> list[str]:

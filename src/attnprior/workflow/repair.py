@@ -11,6 +11,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from attnprior.errors import UserError, one_line
 from attnprior.workflow.cache import LOCK, read_lock
@@ -18,6 +19,7 @@ from attnprior.workflow.cache import LOCK, read_lock
 # Keys of a file in dvc.lock; the second line is of remotes that keep versions.
 ENTRY = {"path", "hash", "md5", "size", "nfiles", "isexec"}
 ENTRY |= {"checksum", "etag", "version_id", "remote", "cloud", "files"}
+STAGE = {"cmd", "deps", "params", "outs"}
 RWLOCK = Path(".dvc/tmp/rwlock")
 KEPT = Path(".snakemake/attnprior-dvc.lock")  # dvc.lock as it was before DVC began to write it
 
@@ -116,13 +118,29 @@ def _lock_problem() -> str | None:
     stages = content.get("stages", {})
     if content.get("schema") != "2.0" or not set(content) <= {"schema", "stages"}:
         return "other keys than schema: '2.0' and stages"
-    for name, stage in stages.items() if isinstance(stages, dict) else [("", None)]:
-        known = stage if isinstance(stage, dict) else {"outs": [None]}
-        entries = [*known.get("deps", []), *known.get("outs", [])]
-        if not all(isinstance(e, dict) and {"path", "md5"} <= set(e) <= ENTRY for e in entries):
-            return f"stage {name}"
-        if any(e.get("hash", "md5") != "md5" for e in entries):
+    if not isinstance(stages, dict):
+        return "stages are no mapping"
+    return next((p for p in map(_stage_problem, stages, stages.values()) if p), None)
+
+
+def _stage_problem(name: str, stage: Any) -> str | None:
+    """Return what DVC would call invalid in a stage of dvc.lock, all of whose values are texts here."""
+    if not isinstance(stage, dict) or "cmd" not in stage or not set(stage) <= STAGE:
+        return f"stage {name}: other keys than {', '.join(sorted(STAGE))}"
+    entries = [*stage.get("deps", []), *stage.get("outs", [])]
+    if not all(isinstance(e, dict) and {"path", "md5"} <= set(e) <= ENTRY for e in entries):
+        return f"stage {name}"
+    for entry in entries:
+        if entry.get("hash", "md5") != "md5":
             return f"stage {name}: hash is not md5"
+        for key in ("size", "nfiles"):
+            if not str(entry.get(key, "0")).isdecimal():
+                return f"stage {name}: {key} is {entry[key]!r}"
+        if entry.get("isexec", "true") not in ("true", "false"):
+            return f"stage {name}: isexec is {entry['isexec']!r}"
+    params = stage.get("params", {})
+    if not isinstance(params, dict) or not all(isinstance(v, dict) for v in params.values()):
+        return f"stage {name}: params are no mapping of files"
     return None
 
 

@@ -112,7 +112,7 @@ def teacher_work(params: dict, dataset: str, name: str) -> Work:
         done,
         flops=flops.mae_flops(teacher, model, recipe, count) if count else 0.0,
         blocks=steps * (model.depth + teacher.decoder.depth),
-        memory=memory + pixels + sizes.mae_memory(teacher, model, kept, batch),
+        memory=(recipe.processes or 1) * (memory + pixels + sizes.mae_memory(teacher, model, kept, batch)),
         files=done.files + rows * 50,
         logs=done.logs + rows * 200,
         checkpoint=12 * parameters,
@@ -177,7 +177,7 @@ def student_work(params: dict, dataset: str, name: str) -> Work:
         flops=flops.student_flops(student, model, recipe, other),
         passes=looks,
         blocks=blocks * recipe.epochs * -(-student.labels // recipe.batch_size),
-        memory=RESIDENT["train_student"] * MIB + pixels + memory,
+        memory=(recipe.processes or 1) * (RESIDENT["train_student"] * MIB + pixels + memory),
         files=weights
         + sizes.predictions_file(held_out, model.num_classes)
         + recipe.epochs * sizes.HISTORY_ROW

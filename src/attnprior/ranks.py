@@ -1,0 +1,38 @@
+"""Which of the processes of one training this is, as torchrun says it, and how many a job wants."""
+
+import os
+from typing import Any
+
+from attnprior.recipe_keys import merged
+
+
+def rank() -> int:
+    """Return the number of this process, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def size() -> int:
+    """Return the number of processes of this training."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def leads() -> bool:
+    """Return whether this process is the one that evaluates, saves and writes."""
+    return rank() == 0
+
+
+def wanted(params: dict[str, Any]) -> int:
+    """Return how many processes a job asks for, from its own settings (dotted key -> value)."""
+    recipes = [v for k, v in params.items() if k.startswith("recipes.")]
+    students = [v for k, v in params.items() if k.startswith("students.")]
+    if len(recipes) != 1:
+        return 1
+    overrides = students[0].get("overrides", {}) if len(students) == 1 else {}
+    return merged(recipes[0], overrides, "overrides").get("processes", 1)
+
+
+def without_processes(values: Any) -> Any:
+    """Return settings without the key `processes` at any depth."""
+    if not isinstance(values, dict):
+        return values
+    return {k: without_processes(v) for k, v in values.items() if k != "processes"}

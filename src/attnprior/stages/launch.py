@@ -1,0 +1,97 @@
+"""Starting the processes that share a training, by torchrun's launcher, and ending with their status.
+
+The processes run the same stage with the same arguments, on one machine or several. Several are those of a
+Slurm allocation (SLURM_JOB_NUM_NODES), on each of which `srun` starts a launcher; elsewhere the same command
+is started on each, with ATTNPRIOR_NODES and ATTNPRIOR_RENDEZVOUS (HOST:PORT, the same on all).
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from attnprior.errors import UserError, one_line
+from attnprior.train import stopping
+
+NODES, RENDEZVOUS = "ATTNPRIOR_NODES", "ATTNPRIOR_RENDEZVOUS"
+PORTS = 20_000, 20_000  # the first for a rendezvous in Slurm, and their number
+
+
+def launch(rule: str, argv: Sequence[str], processes: int) -> int:
+    """Run stage `rule` with the arguments `argv` in `processes` processes and return the exit status.
+
+    That is process 0's where it failed, else that of the first that did; 128 + n after signal n.
+    """
+    module = f"attnprior.stages.{rule}"
+    try:
+        nodes, meeting = _nodes(), os.environ.get(RENDEZVOUS)
+        if processes % nodes:
+            raise UserError(
+                f"the recipe has processes {processes}, which {nodes} nodes cannot share evenly;"
+                f" use a multiple of {nodes}, or another number of nodes"
+            )
+        if nodes > 1 and meeting is None:
+            return _on_each_node(module, argv, nodes)
+    except UserError as e:
+        print(f"error: {one_line(e)}", file=sys.stderr)
+        return 1
+    return _here(module, argv, processes // nodes, nodes, meeting)
+
+
+def _nodes() -> int:
+    for name in (NODES, "SLURM_JOB_NUM_NODES"):
+        if text := os.environ.get(name):
+            if not text.isdecimal() or int(text) < 1:
+                raise UserError(f"{name}: {text!r} is no number of nodes from 1; correct it or unset it")
+            return int(text)
+    return 1
+
+
+def _on_each_node(module: str, argv: Sequence[str], nodes: int) -> int:
+    """Start this stage once on each node of the Slurm allocation and return srun's exit status."""
+    job, hosts = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
+    if job is None or hosts is None:
+        raise UserError(f"{NODES}: {nodes}, but not {RENDEZVOUS}; set it to HOST:PORT, the same on all nodes")
+    listed = subprocess.run(
+        ["scontrol", "show", "hostnames", hosts], capture_output=True, text=True, check=False
+    )
+    if listed.returncode or not listed.stdout.split():
+        raise UserError(f"scontrol show hostnames {hosts}: {one_line(listed.stderr)[:200] or 'no host'}")
+    port = PORTS[0] + int(job) % PORTS[1]
+    os.environ[RENDEZVOUS] = f"{listed.stdout.split()[0]}:{port}"
+    step = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    os.execvp("srun", [*step, "--kill-on-bad-exit=0", sys.executable, "-m", module, *argv])
+
+
+def _here(module: str, argv: Sequence[str], each: int, nodes: int, meeting: str | None) -> int:
+    """Start `each` processes on this machine, one of `nodes`, and wait for them."""
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # not those that a training takes as a request
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each process sets its own
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    where = ["--standalone"]
+    if nodes > 1:
+        where = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}"]
+        where += [f"--rdzv-id={module}"]
+    for number in stopping.SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _pass_on)
+    try:
+        torchrun([*where, f"--nproc-per-node={each}", "--max-restarts=0", "-m", module, *argv])
+    except ChildFailedError as e:
+        status = e.failures[min(e.failures)].exitcode
+        return status if status > 0 else 128 - status
+    return 0
+
+
+def _pass_on(number: int, _frame: FrameType | None) -> None:
+    """Send a signal to the processes: they save their state and end, and this one ends with their status."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        for pid in path.read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), number)
