@@ -57,6 +57,12 @@ def test_another_optimizer_or_crop_drops_the_keys_of_the_former():
             {"augment": {"crop": "resized"}},
             ["missing key students.s.overrides.augment.scale", "resized"],
         ),
+        ({"accumulate": 2}, ["missing key students.s.overrides.processes, needed by accumulate above 1"]),
+        ({"processes": 1}, ["students.s.overrides.processes is not used here", "accumulate above 1"]),
+        (
+            {"accumulate": 2, "processes": 3},
+            ["students.s.overrides.processes is 3, must be at most accumulate, 2"],
+        ),
         ({"augment": {"crop": "none", "padding": 1}}, ["students.s.overrides.augment.padding is not used"]),
         ({"optimizer": "lars", "momentum": 0.9}, ["missing key students.s.overrides.trust"]),
     ],

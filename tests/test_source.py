@@ -94,5 +94,6 @@ def test_stages_do_not_depend_on_the_engines_or_on_each_other():
     files = source.code_files("train_student")
     assert not [f for f in files if "/workflow/" in f or "/report/" in f]
     assert [f for f in files if "/stages/" in f] == [
-        f"src/attnprior/stages/{n}.py" for n in ("__init__", "arguments", "device", "job", "train_student")
+        f"src/attnprior/stages/{n}.py"
+        for n in ("__init__", "arguments", "device", "job", "launch", "train_student")
     ]

@@ -22,13 +22,15 @@ def leads() -> bool:
 
 
 def wanted(params: dict[str, Any]) -> int:
-    """Return how many processes a job asks for, from its own settings (dotted key -> value)."""
-    recipes = [v for k, v in params.items() if k.startswith("recipes.")]
-    students = [v for k, v in params.items() if k.startswith("students.")]
-    if len(recipes) != 1:
-        return 1
-    overrides = students[0].get("overrides", {}) if len(students) == 1 else {}
-    return merged(recipes[0], overrides, "overrides").get("processes", 1)
+    """Return how many processes a job asks for, from its own settings (dotted key -> value).
+
+    Raises:
+        UserError: an override names no recipe key.
+    """
+    recipe = next((v for k, v in params.items() if k.startswith("recipes.")), {})
+    student = next((k for k in params if k.startswith("students.")), None)
+    overrides = params[student].get("overrides", {}) if student else {}
+    return merged(recipe, overrides, f"{student}.overrides").get("processes", 1)
 
 
 def without_processes(values: Any) -> Any:

@@ -53,6 +53,11 @@ def test_filters_and_freezing_go_with_the_model():
     ):
         refused(check(settings, model), f"{where}.{key}")
     refused(check(student(**BOX), MIXER, replace(RECIPE, drop_path=0.1)), f"{where}.recipe.drop_path")
+    several = replace(RECIPE, accumulate=2, processes=2)
+    refused(check(student(**BOX), MIXER, several), f"{where}.recipe.processes")
+    probe = student(source="random", freeze="encoder")
+    refused(check(probe, MODEL, replace(several, drop_path=0.0)), f"{where}.recipe.processes")
+    check(student(source="random"), MODEL, several)()
     for change, said in (
         ({"variance": 1.0}, "init.variance is not used by filters of kind box (only by gauss)"),
         ({"entries": None}, "missing key students.s.init.entries"),

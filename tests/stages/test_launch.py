@@ -8,7 +8,6 @@ import subprocess
 import time
 
 import pytest
-import torch
 
 from attnprior.files import load_tensors
 from tests import processes as python
@@ -19,7 +18,7 @@ SHARED = {
     **{**commands.RECIPE, "augment": {**commands.AUGMENT, **MIXED}, "grad_clip": 0.5, "lr": 0.01},
     **{"epochs": 3, "batch_size": 8, "accumulate": 4, "ema": 0.9},
 }
-# 60 images are 8 batches of 8, so steps of 4 and 4 of them; 50 are 7, so that the last of 4 processes has none.
+# 50 images are 7 batches of 8, so steps of 4 and 3 of them: in the second, one of 4 processes has none.
 CASES = {
     "student": ("train_student", "runs/digits/distil/seed0", "history.csv"),
     "teacher": ("pretrain_teacher", "teachers/digits/mae/seed0", "history.csv"),
@@ -30,8 +29,10 @@ def arguments(case, count, **changes):
     if case == "student":
         argv = commands.train("distil", recipe={**SHARED, "processes": count, **changes}, labels=50)
     else:
-        plain = {"drop_path": 0.0, "augment": commands.AUGMENT, "batch_size": 128}
-        argv = commands.teacher(recipe={**SHARED, "processes": count, **plain, **changes})
+        # Not Adam, which makes steps of the rounding errors that are all the gradient a key's bias has.
+        plain = {"drop_path": 0.0, "augment": commands.AUGMENT, "batch_size": 128, "optimizer": "sgd"}
+        recipe = {**SHARED, "processes": count, **plain, "momentum": 0.9, **changes}
+        argv = commands.teacher(recipe={k: v for k, v in recipe.items() if k not in ("betas", "eps")})
     argv[argv.index("--threads") + 1] = str(count)
     return argv
 
@@ -54,8 +55,12 @@ def made(project, folder, log):
 
 
 def close(first, second):
+    """Return whether weights differ by less than 1e-4 of the root mean square of each tensor."""
     assert first.keys() == second.keys()
-    return all(torch.allclose(first[k], second[k], rtol=1e-4, atol=1e-6) for k in first)
+    far = {k: (first[k] - second[k]).abs().max() / first[k].square().mean().sqrt() for k in first}
+    worst = max(far, key=lambda k: far[k])
+    assert far[worst] < 1e-4, f"{worst}: {far[worst]:.2g}"
+    return True
 
 
 def rows(history):
@@ -131,7 +136,7 @@ def test_a_training_moves_between_numbers_of_processes(project):
 def test_a_training_whose_process_is_killed_ends_and_goes_on(project, which):
     rule, folder, _ = CASES["student"]
     log = own(project, "student")
-    argv = arguments("student", 2, epochs=400)
+    argv = arguments("student", 2, epochs=120)
     process = commands.start(rule, argv, project, ATTNPRIOR_CHECKPOINT_SECONDS="0")
     for line in process.stdout:
         if line.startswith("epoch 3:"):
@@ -150,7 +155,7 @@ def test_a_training_whose_process_is_killed_ends_and_goes_on(project, which):
     assert not (project / folder / "weights.safetensors").exists()
     assert "resuming attempt 2 after epoch" in finish(commands.start(rule, argv, project))
     events = made(project, folder, log)[3]
-    assert [e["step"] for e in events if e["event"] == "metrics"] == list(range(1, 401))
+    assert [e["step"] for e in events if e["event"] == "metrics"] == list(range(1, 121))
 
 
 def children(pid):
@@ -184,6 +189,14 @@ def test_a_divergence_is_told_once(project):
         ),
         ({"ATTNPRIOR_NODES": "3"}, "the recipe has processes 4, which 3 nodes cannot share evenly;"),
         ({"ATTNPRIOR_NODES": "no"}, "ATTNPRIOR_NODES: 'no' is no number of nodes from 1;"),
+        (
+            {"ATTNPRIOR_NODES": "2", "ATTNPRIOR_RENDEZVOUS": "here"},
+            "ATTNPRIOR_RENDEZVOUS: 'here' is not HOST:PORT;",
+        ),
+        (
+            {"ATTNPRIOR_NODES": "2", "ATTNPRIOR_RENDEZVOUS": "here:1", "ATTNPRIOR_NODE": "2"},
+            "ATTNPRIOR_NODE: '2' is no number from 0 to 1;",
+        ),
         ({"ATTNPRIOR_NODES": "2"}, "ATTNPRIOR_NODES: 2, but not ATTNPRIOR_RENDEZVOUS; set it to HOST:PORT"),
     ],
 )
@@ -230,13 +243,13 @@ def test_two_machines_share_a_training(project, other_network):
         port = s.getsockname()[1]
     more = {"ATTNPRIOR_NODES": "2", "ATTNPRIOR_RENDEZVOUS": f"10.213.7.1:{port}"}
     argv = arguments("student", 4)
-    one = commands.start(rule, argv, project, **more, GLOO_SOCKET_IFNAME="attnp-a")
+    one = commands.start(rule, argv, project, **more, ATTNPRIOR_NODE="0", GLOO_SOCKET_IFNAME="attnp-a")
     there = ["ip", "netns", "exec", other_network, "env", "GLOO_SOCKET_IFNAME=attnp-b"]
     command = [*there, python.sys.executable, "-m", f"attnprior.stages.{rule}", *argv]
     two = subprocess.Popen(
         command,
         cwd=project,
-        env=python.environment(**more),
+        env=python.environment(**more, ATTNPRIOR_NODE="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,4 +1,6 @@
+import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -22,7 +24,8 @@ def locks(tmp_path, monkeypatch):
 class Holder:
     """A job that holds a slot until it is told to end; `gpu` waits until it has one."""
 
-    def __init__(self, gpus, each, stage="train"):
+    def __init__(self, gpus, each, stage="train", shared=1):
+        recipe = {"accumulate": 8, "processes": shared}
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -36,6 +39,8 @@ class Holder:
                 "-c",
                 PRINT,
                 f"attnprior.stages.{stage}",
+                "--params",
+                json.dumps({"recipes.r": recipe}),
             ],
             env=processes.environment(),
             stdin=subprocess.PIPE,
@@ -88,6 +93,23 @@ def test_slots_are_spread_before_a_gpu_is_shared(holders):
     assert sorted(job.gpu() for job in first) == ["0", "1"]
     second = [holders("0,1", 2), holders("0,1", 2)]
     assert sorted(job.gpu() for job in second) == ["0", "1"]
+
+
+def test_processes_of_a_training_get_a_gpu_each_and_two_trainings_do_not_wait_for_each_other(holders):
+    one, two = holders("0,1,2", 1, "train", 2), holders("0,1,2", 1, "train", 2)
+    time.sleep(1.5)  # both look for two of three GPUs: one gets them, the other takes none meanwhile
+    small = holders("0,1,2", 1)
+    free = small.gpu()
+    ready = select.select([one.process.stdout, two.process.stdout], [], [], 60)[0]
+    first, second = (one, two) if one.process.stdout in ready else (two, one)
+    assert sorted([*first.gpu().split(","), free]) == ["0", "1", "2"]
+    first.end()
+    assert sorted([*second.gpu().split(","), free]) == ["0", "1", "2"]
+
+
+def test_more_processes_than_gpus_are_one_line(locks):
+    with pytest.raises(gpu_slots.UserError, match=r"processes 3, and there are 2 GPUs \(0, 1\); lower it"):
+        gpu_slots.take(["0", "1"], 4, locks, 3)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, None], ids=["killed", "ended"])

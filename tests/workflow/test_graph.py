@@ -25,6 +25,19 @@ def test_an_arm_asks_for_teacher_or_fit_only_where_the_student_uses_it(params):
     assert graph.fit_file(params, "digits", "impulse_distil", 1) != []
 
 
+def test_processes_of_a_job_follow_its_recipe_and_its_students_overrides(params):
+    def of(student):
+        return graph.processes(params, graph.student_keys(params, student))
+
+    assert of("random") == 1
+    params["students"]["random"]["overrides"] = {"accumulate": 4, "processes": 3}
+    assert of("random") == 3 and of("mimetic") == 1
+    params["recipes"]["mae"] |= {"accumulate": 2, "processes": 2}
+    assert graph.processes(params, graph.teacher_keys(params, "mae_model_i")) == 2
+    assert graph.processes(params, graph.teacher_keys(params, "random_model_i")) == 1
+    assert graph.processes(params, graph.fit_keys(params, "impulse3")) == 1
+
+
 def test_a_study_can_fix_one_teacher_for_all_seeds(params):
     params["studies"]["digits"]["teacher_seed"] = 2
     assert graph.teacher_weights(params, "digits", "copy", 4) == [

@@ -2,7 +2,8 @@
 
 The processes run the same stage with the same arguments, on one machine or several. Several are those of a
 Slurm allocation (SLURM_JOB_NUM_NODES), on each of which `srun` starts a launcher; elsewhere the same command
-is started on each, with ATTNPRIOR_NODES and ATTNPRIOR_RENDEZVOUS (HOST:PORT, the same on all).
+is started on each, with ATTNPRIOR_NODES, ATTNPRIOR_NODE (its number, from 0) and ATTNPRIOR_RENDEZVOUS
+(HOST:PORT, a free port of number 0 that all reach).
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from types import FrameType
 from attnprior.errors import UserError, one_line
 from attnprior.train import stopping
 
-NODES, RENDEZVOUS = "ATTNPRIOR_NODES", "ATTNPRIOR_RENDEZVOUS"
+NODES, NODE, RENDEZVOUS = "ATTNPRIOR_NODES", "ATTNPRIOR_NODE", "ATTNPRIOR_RENDEZVOUS"
 PORTS = 20_000, 20_000  # the first for a rendezvous in Slurm, and their number
 
 
@@ -36,6 +37,8 @@ def launch(rule: str, argv: Sequence[str], processes: int) -> int:
             )
         if nodes > 1 and meeting is None:
             return _on_each_node(module, argv, nodes)
+        if nodes > 1:
+            _check_meeting(str(meeting), nodes)
     except UserError as e:
         print(f"error: {one_line(e)}", file=sys.stderr)
         return 1
@@ -49,6 +52,15 @@ def _nodes() -> int:
                 raise UserError(f"{name}: {text!r} is no number of nodes from 1; correct it or unset it")
             return int(text)
     return 1
+
+
+def _check_meeting(meeting: str, nodes: int) -> None:
+    host, _, port = meeting.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(f"{RENDEZVOUS}: {meeting!r} is not HOST:PORT; name a free port of node 0")
+    node = os.environ.get(NODE) or os.environ.get("SLURM_NODEID", "")
+    if not node.isdecimal() or int(node) >= nodes:
+        raise UserError(f"{NODE}: {node!r} is no number from 0 to {nodes - 1}; each node has its own")
 
 
 def _on_each_node(module: str, argv: Sequence[str], nodes: int) -> int:
@@ -69,20 +81,21 @@ def _on_each_node(module: str, argv: Sequence[str], nodes: int) -> int:
 
 def _here(module: str, argv: Sequence[str], each: int, nodes: int, meeting: str | None) -> int:
     """Start `each` processes on this machine, one of `nodes`, and wait for them."""
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # not those that a training takes as a request
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each process sets its own
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
     where = ["--standalone"]
     if nodes > 1:
-        where = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}"]
-        where += [f"--rdzv-id={module}"]
+        node = os.environ.get(NODE) or os.environ.get("SLURM_NODEID", "")
+        host, _, port = str(meeting).rpartition(":")
+        where = [f"--nnodes={nodes}", f"--node-rank={node}", f"--master-addr={host}", f"--master-port={port}"]
+    own = "--signals-to-handle=SIGQUIT"  # not those that a training takes as a request: they are passed on
     for number in stopping.SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _pass_on)
     try:
-        torchrun([*where, f"--nproc-per-node={each}", "--max-restarts=0", "-m", module, *argv])
+        torchrun([*where, f"--nproc-per-node={each}", "--max-restarts=0", own, "-m", module, *argv])
     except ChildFailedError as e:
         status = e.failures[min(e.failures)].exitcode
         return status if status > 0 else 128 - status
