@@ -27,7 +27,7 @@ def wanted(params: dict[str, Any]) -> int:
     Raises:
         UserError: an override names no recipe key.
     """
-    recipe = next((v for k, v in params.items() if k.startswith("recipes.")), {})
+    recipe: dict[str, Any] = next((v for k, v in params.items() if k.startswith("recipes.")), {})
     student = next((k for k in params if k.startswith("students.")), None)
     overrides = params[student].get("overrides", {}) if student else {}
     return merged(recipe, overrides, f"{student}.overrides").get("processes", 1)

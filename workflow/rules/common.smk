@@ -19,8 +19,10 @@ def each(amount):
 
     def asked(wildcards):
         if "student" in wildcards.keys():
-            return amount * graph.processes(config, graph.student_keys(config, wildcards.student))
-        return amount * graph.processes(config, graph.teacher_keys(config, wildcards.teacher))
+            keys = graph.student_keys(config, wildcards.student)
+        else:
+            keys = graph.teacher_keys(config, wildcards.teacher)
+        return amount * graph.processes(config, keys)
 
     return asked
 
@@ -30,7 +32,9 @@ def grown(amount):
 
     Profiles say how many attempts there are, and by `resources` how much a job may ask for at most.
     """
-    return lambda wildcards, attempt: attempt * (amount(wildcards) if callable(amount) else amount)
+    return lambda wildcards, attempt: attempt * (
+        amount(wildcards) if callable(amount) else amount
+    )
 
 
 wildcard_constraints:

@@ -38,6 +38,11 @@ class Resumable(Protocol):
     attempts: int
     state: dict | None
 
+    def __init__(self, folder: str, key: str, job_id: str, say: Callable[[str], None]) -> None: ...
+
+    @classmethod
+    def follower(cls, folder: str) -> Any: ...
+
     @property
     def epoch(self) -> int: ...
 
@@ -129,7 +134,7 @@ class Job:
         self.startup, self._begin_time = self.startup + took, self._begin_time + took
         return device
 
-    def resume(self, checkpoint_type: Callable[[str, str, str, Callable[[str], None]], C]) -> C:
+    def resume(self, checkpoint_type: type[C]) -> C:
         """Open the job's checkpoint (a `Checkpoint`), which holds the state of a killed attempt if any.
 
         States of other parameters, inputs, code or versions are not used. Of several processes the first
@@ -139,9 +144,7 @@ class Job:
             BusyError: another process trains this job.
         """
         if not leads():
-            from attnprior.train.checkpoint import Follower
-
-            return Follower(self.args.checkpoint)  # type: ignore[return-value]
+            return checkpoint_type.follower(self.args.checkpoint)
         # Another number of processes may go on with a state: only the order of sums differs.
         params = {k: without_processes(v) for k, v in self.params.items()}
         key = digest([self.name, params, self.inputs, self.code, provenance.versions()])

@@ -49,6 +49,11 @@ class Checkpoint:
         self._epoch: int = found["epoch"] if found is not None else 0
         self._step: int = found["step"] if found is not None else 0
 
+    @classmethod
+    def follower(cls, folder: str | Path) -> "Follower":
+        """Return what takes its place in the other processes of a training that several share."""
+        return Follower(folder)
+
     @property
     def epoch(self) -> int:
         """Epochs done by earlier attempts."""
