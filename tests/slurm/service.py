@@ -1,4 +1,4 @@
-"""A Slurm of the tests' own: munge, controller and one node with two pretended GPUs, on the loopback only.
+"""A Slurm of the tests' own: munge, controller and nodes with two pretended GPUs, on the loopback only.
 
 Everything lies in one folder and is found through SLURM_CONF, so a Slurm of this machine is not touched.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
+CONTROLLER = ("slurmctld", "-D", "-i")
 GPUS = 2
 NULL = os.makedev(1, 3)  # what a pretended GPU is
 
@@ -22,7 +23,6 @@ CONFIG = """\
 ClusterName=attnprior
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
 AuthType=auth/munge
 CryptoType=crypto/munge
 AuthInfo=socket={folder}/munge.socket
@@ -30,11 +30,11 @@ CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmUser={user}
 SlurmdUser={user}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
@@ -54,10 +54,13 @@ MinJobAge=3600
 MaxArraySize=100
 GresTypes=gpu
 SlurmdParameters=config_overrides
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=16000 Gres=gpu:fake:2 State=UNKNOWN
-PartitionName=main Nodes={host} Default=YES MaxTime=04:00:00 State=UP
-PartitionName=short Nodes={host} MaxTime=00:10:00 State=UP
+PartitionName=main Nodes=ALL Default=YES MaxTime=04:00:00 State=UP
+PartitionName=short Nodes=ALL MaxTime=00:10:00 State=UP
 """
+NODE = (
+    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=16000"
+    " Gres=gpu:fake:2 State=UNKNOWN\n"
+)
 # What the command of a job sees: number (that of an array with its index) and GPUs.
 SEEN = """\
 if [ -n "${{SLURM_JOB_ID:-}}" ]; then
@@ -75,7 +78,7 @@ def missing() -> list[str]:
 class Slurm:
     """The daemons, which this process starts as its children and stops by their numbers."""
 
-    def __init__(self, folder: Path, cpus: int = 2) -> None:
+    def __init__(self, folder: Path, cpus: int = 2, nodes: int = 1) -> None:
         # Snakemake's plugin keeps SLURM_CONF from the `srun` inside a job, so that is told by a script.
         self.folder = folder
         self.environment = {
@@ -91,10 +94,13 @@ class Slurm:
         (folder / "seen.sh").write_text(SEEN.format(folder=folder))
         host = socket.gethostname().partition(".")[0]
         self.host = host
-        ports = _free_ports(2)
-        config = CONFIG.format(host=host, ports=ports, folder=folder, user=getpass.getuser(), cpus=cpus)
+        self.nodes = [host, *(f"{host}-{i}" for i in range(1, nodes))]
+        ports = _free_ports(1 + nodes)
+        config = CONFIG.format(host=host, ports=ports, folder=folder, user=getpass.getuser())
+        for name, port in zip(self.nodes, ports[1:], strict=True):
+            config += NODE.format(name=name, host=host, port=port, cpus=cpus)
         (folder / "slurm.conf").write_text(config)
-        gres = f"NodeName={host} Name=gpu Type=fake File={folder}/gpu[0-{GPUS - 1}]\n"
+        gres = f"NodeName={','.join(self.nodes)} Name=gpu Type=fake File={folder}/gpu[0-{GPUS - 1}]\n"
         (folder / "gres.conf").write_text(gres)
         srun = folder / "bin/srun"
         real = shutil.which("srun", path=SEARCH)
@@ -120,16 +126,17 @@ class Slurm:
         )
         _until(lambda: (here / "munge.socket").exists(), "munged")
         self.start_controller()
-        self._start("slurmd", "-D")
-        _until(lambda: self.ask("sinfo", "-h", "-o", "%t", ok=False).split()[:1] == ["idle"], "the node")
+        for name in self.nodes:
+            self._start("slurmd", "-D", "-N", name)
+        _until(lambda: self.ask("sinfo", "-h", "-o", "%t", ok=False).split() == ["idle"], "the nodes")
 
     def start_controller(self) -> None:
-        self._start("slurmctld", "-D", "-i")
+        self._start(*CONTROLLER)
         _until(lambda: " UP" in self.ask("scontrol", "ping", ok=False), "slurmctld")
 
     def stop_controller(self) -> None:
         """Kill the controller as a crash would."""
-        self._stop("slurmctld", hard=True)
+        self._stop(" ".join(CONTROLLER), hard=True)
 
     def stop(self) -> None:
         """Cancel what runs, then end the daemons."""
@@ -172,15 +179,14 @@ class Slurm:
         """Return the ends of the daemons' logs, for a test that fails."""
         return "\n".join(
             f"== {name}\n" + "\n".join((self.folder / name).read_text(errors="replace").splitlines()[-20:])
-            for name in ("slurmctld.log", "slurmd.log")
-            if (self.folder / name).exists()
+            for name in sorted(p.name for p in self.folder.glob("slurm*.log"))
         )
 
     def _start(self, name: str, *arguments: str) -> None:
         program = shutil.which(name, path=SEARCH)
         with open(self.folder / f"{name}.out", "ab") as out:
             # Should this process be killed, its daemons go with it.
-            self._children[name] = subprocess.Popen(
+            self._children[" ".join([name, *arguments])] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", str(program), *arguments],
                 env={**os.environ, **self.environment},
                 stdout=out,
