@@ -27,8 +27,9 @@ def time_split(records: Iterable[dict], wall: float) -> str:
     is process starts (Python, torch), Snakemake, DVC and MLflow.
     """
     records = list(records)
-    compute = sum(r["seconds"]["compute"] * r["threads"] for r in records)
-    startup = sum(r["seconds"]["startup"] * r["threads"] for r in records)
+    busy = [r["threads"] * r.get("processes", 1) for r in records]  # older records have no processes
+    compute = sum(r["seconds"]["compute"] * n for r, n in zip(records, busy, strict=True))
+    startup = sum(r["seconds"]["startup"] * n for r, n in zip(records, busy, strict=True))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     computing = min(wall, compute / cores)
     return (
