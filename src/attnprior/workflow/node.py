@@ -3,7 +3,8 @@
 `python -m attnprior.workflow.node URL JOB` fetches the job's inputs and the checkpoint of an earlier attempt,
 runs the job's command with the code of this checkout, which must be that of the other machine, in a folder of
 its own below `.snakemake/node`, and sends back outputs, logs and exit status; while it runs, its logs and
-every new checkpoint. SIGTERM, SIGUSR1, SIGINT and a request at the URL ask the stage to stop; it saves its state.
+every new checkpoint. SIGTERM, SIGUSR1, SIGINT and a request at the URL ask the stage to stop: a training
+saves its state.
 """
 
 import contextlib
@@ -43,7 +44,8 @@ class Node:
         self._url, self._at, self._id = url, f"jobs/{job_id}", job_id
         self._folder = FOLDER / job_id
         self._job: dict = {}
-        self._child: subprocess.Popen | None = None
+        self._preparing = True
+        self._child: subprocess.Popen | None = None  # while it is there to be sent signals
         self._asked: str | None = None  # why the stage was asked to stop
         self._benchmark: str | None = None
         self._saved: tuple[int, float] = (0, 0.0)  # the checkpoint sent last, and when the next may be
@@ -76,6 +78,7 @@ class Node:
                 end["error"] = self._asked or f"the stage ended with status {code} on node {_host()}"
         except (UserError, OSError) as e:
             end["error"] = f"node {_host()}: {one_line(e)}"
+        self._preparing = False
         self._over.set()
         beat.join()
         self._last_word(end)
@@ -83,16 +86,12 @@ class Node:
         return code
 
     def _handle(self, number: int, _frame: object) -> None:
-        name = signal.Signals(number).name
-        if self._child is None:
-            if not self._asked:
-                self._asked = f"stopped by {name}"
-                raise UserError(self._asked)
-            return
-        # SIGUSR1 only ever asks, so it may come from several sides; the second of another is meant in earnest.
+        # SIGUSR1 only ever asks, so it may come from several sides; others, the second time, end the stage.
         again = self._asked is not None and number != signal.SIGUSR1
-        self._asked = self._asked or f"stopped by {name}"
-        with contextlib.suppress(ProcessLookupError):
+        self._asked = self._asked or f"stopped by {signal.Signals(number).name}"
+        if self._preparing:
+            raise UserError(self._asked)
+        if self._child is not None:
             os.kill(self._child.pid, signal.SIGTERM if again else signal.SIGUSR1)
 
     def _prepare(self) -> None:
@@ -104,8 +103,8 @@ class Node:
         for path, sha in self._job["code"].items():
             if not code_path(path).is_file() or sha256(code_path(path)) != sha:
                 raise UserError(
-                    f"{path} in {CHECKOUT} is not that of the machine that submits (commit"
-                    f" {self._job['environment'].get('ATTNPRIOR_COMMIT') or 'unknown'}); check out the same there"
+                    f"{path} in {CHECKOUT} is not as on the machine that submits; check out the same commit,"
+                    f" {self._job['environment'].get('ATTNPRIOR_COMMIT') or 'which is unknown'}"
                 )
         self._wait_for_earlier()
         inputs = self._job["inputs"]
@@ -145,7 +144,7 @@ class Node:
             "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
             "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
         }
-        begun = time.monotonic()
+        begun, self._preparing = time.monotonic(), False
         child = subprocess.Popen(
             ["bash", "-c", STRICT + self._job["command"]],
             cwd=self._folder,
@@ -153,9 +152,12 @@ class Node:
             stdin=subprocess.DEVNULL,
         )
         self._child = child
+        if self._asked:  # in between
+            child.send_signal(signal.SIGUSR1)
         while True:
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
             if pid:
+                self._child = None
                 break
             if self._checkpoint_is_due():
                 with contextlib.suppress(UserError, OSError):  # the next one
@@ -169,7 +171,7 @@ class Node:
         return bool(self._job["checkpoint"]) and time.monotonic() >= self._saved[1]
 
     def _send_checkpoint(self) -> None:
-        """Send the newest checkpoint if it is not at the URL; stages replace the file, so a link keeps one."""
+        """Send the newest checkpoint if it is not at the URL. Stages replace the file: a link keeps one."""
         if not self._job["checkpoint"]:
             return
         state, kept = self._folder / self._state(), self._folder / "state.pt"

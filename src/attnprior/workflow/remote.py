@@ -1,9 +1,9 @@
-"""Jobs on nodes that share no file system with this machine: what Snakemake calls for workflow/profiles/remote.
+"""Jobs on nodes that share no file system with this machine: what workflow/profiles/remote calls.
 
 `python -m attnprior.workflow.remote submit JOBSCRIPT` sends the inputs to ATTNPRIOR_REMOTE_URL, has
-ATTNPRIOR_REMOTE_START start the job on a node and prints its id; `status ID` prints running, success or failed,
-after it has brought back what the node sent; `cancel ID...` asks the nodes to stop. Snakemake itself runs here
-only, and its records are those of a run on this machine.
+ATTNPRIOR_REMOTE_START start the job on a node and prints its id; `status ID` prints running, success or
+failed, after it has brought back what the node sent; `cancel ID...` asks the nodes to stop. Snakemake itself
+runs here only, and its records are those of a run on this machine.
 """
 
 import contextlib

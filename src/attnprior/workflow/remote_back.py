@@ -82,7 +82,7 @@ def promising(job: dict) -> bool:
 
 
 def _beat(job: dict, beat: str) -> bool:
-    """Return whether `beat` has been the newest for too long; nodes' clocks are not compared with this one."""
+    """Return whether `beat` has been the newest for too long, by this machine's clock alone."""
     path, now = jobs.JOBS / job["id"] / "beat.json", time.time()
     known = read_json(path) if path.exists() else {}
     if known.get("beat") != beat:

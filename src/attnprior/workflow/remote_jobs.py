@@ -116,7 +116,8 @@ def parts(inputs: Iterable[str]) -> tuple[list[str], list[str]]:
     Raises:
         UserError: one lies outside of the checkout.
     """
-    sent, code = [], []
+    sent: list[str] = []
+    code: list[str] = []
     for path in inputs:
         if os.path.isabs(path) or os.path.normpath(path).startswith(".."):
             raise UserError(

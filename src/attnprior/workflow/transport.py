@@ -1,7 +1,7 @@
 """Files that travel through one URL: a bucket, a folder, sftp and whatever else rclone knows.
 
-`s3://BUCKET/PREFIX` is any S3-compatible storage; its address and credentials are those of AWS's own variables
-and files (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ~/.aws). Everything else is rclone's own: `NAME:PATH` of its
+`s3://BUCKET/PREFIX` is any S3-compatible storage; address and credentials are those of AWS's own variables and
+files (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ~/.aws). Everything else is rclone's own: `NAME:PATH` of its
 configuration, or the absolute path of a folder. A file is there whole or not at all, at both ends.
 """
 
@@ -124,6 +124,8 @@ def fetch(url: str, names: Iterable[str], folder: Path | str) -> None:
         Unreachable: the URL cannot be read, or there is no room.
     """
     listed = "".join(f"{name}\n" for name in names)
+    if not listed:
+        return
     command = ("copy", "--no-traverse", "--ignore-times", "--files-from-raw", "-", root(url), str(folder))
     _rclone(url, *command, said=listed, missing_ok=True)
 
@@ -135,6 +137,8 @@ def follow(url: str, prefixes: Iterable[str], folder: Path | str) -> None:
         Unreachable: the URL cannot be read.
     """
     listed = "".join(f"/{prefix}/**\n" for prefix in prefixes)
+    if not listed:
+        return
     _rclone(url, "copy", "--include-from", "-", root(url), str(folder), said=listed, missing_ok=True)
 
 
