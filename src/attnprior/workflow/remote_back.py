@@ -124,9 +124,8 @@ def _ended(job: dict, end: dict) -> str:
     for path in job["outputs"]:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         own = folder / "own"
-        shutil.copyfile(
-            folder / names[path], own
-        )  # two may be equal; newer than inputs, whatever a node's clock
+        # A copy, for two outputs may be equal. It is newer than the inputs, whatever a node's clock says.
+        shutil.copyfile(folder / names[path], own)
         os.replace(own, path)
     jobs.forget(job["id"])
     _remove(job)

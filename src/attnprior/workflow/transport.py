@@ -1,7 +1,7 @@
 """Files that travel through one URL: a bucket, a folder, sftp and whatever else rclone knows.
 
-`s3://BUCKET/PREFIX` is any S3-compatible storage; address and credentials are those of AWS's own variables and
-files (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ~/.aws). Everything else is rclone's own: `NAME:PATH` of its
+`s3://BUCKET/PREFIX` is any S3-compatible storage; address and credentials are those of AWS's own variables
+and files (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ~/.aws). Everything else is rclone's own: `NAME:PATH` of its
 configuration, or the absolute path of a folder. A file is there whole or not at all, at both ends.
 """
 
