@@ -15,15 +15,15 @@ from tests.workflow import project as projects
 
 PROFILE = "workflow/profiles/remote"
 KEYS = {"AWS_ACCESS_KEY_ID": "nofs", "AWS_SECRET_ACCESS_KEY": "secret-of-tests"}
-# What ATTNPRIOR_REMOTE_START names: it hides the submit host's checkout, keeps nothing of its environment, and
-# takes the node that stands in the file `node`.
+# What ATTNPRIOR_REMOTE_START names: it hides the submit host's checkout, keeps nothing of its environment,
+# and takes the node that stands in the file `node`.
 START = """\
 #!/bin/sh
 cd /
 export NODE=$(cat {tmp}/node)
 echo "$NODE $*" >>{tmp}/started
 exec env -i PATH={path} HOME={tmp} NODE="$NODE" ATTNPRIOR_REMOTE_SECONDS=1 {keys} \\
-    {unshare} sh -c '{hide}; echo $$ >{tmp}/pid; exec setsid -w {tmp}/$NODE/{profile}/node.sh "$@"' sh "$@"
+    {unshare} sh -c '{hide}; echo $$ >{tmp}/pid; exec {tmp}/$NODE/{profile}/node.sh "$@"' sh "$@"
 """
 
 
@@ -39,6 +39,7 @@ class SubmitHost(projects.Project):
     """A checkout whose jobs run on nodes `a` and `b`, clones of it beside it, through a bucket."""
 
     port: int
+    bucket: Path  # where the server keeps its files
 
     def environment(self, **more: str) -> dict[str, str]:
         on = {"ATTNPRIOR_TRACKING": "on", "MLFLOW_TRACKING_URI": f"sqlite:///{self.root}/mlflow.db"}
@@ -64,6 +65,11 @@ class SubmitHost(projects.Project):
     def send_to(self, name: str) -> None:
         """Let further jobs start on this node."""
         self.root.with_name("node").write_text(name)
+
+    def at_url(self) -> dict[str, int]:
+        """Return {name: when it was written} of all files at the URL."""
+        folder = self.bucket / self.root.parent.name
+        return {str(p.relative_to(folder)): p.stat().st_ctime_ns for p in folder.rglob("*") if p.is_file()}
 
     def started(self) -> list[str]:
         """Return "NODE URL JOB" of every job that was started."""
@@ -93,21 +99,21 @@ class SubmitHost(projects.Project):
 
 @pytest.fixture(scope="session")
 def bucket(tmp_path_factory):
-    """The port of an S3 server with one bucket."""
+    """The port of an S3 server, and the folder that is its only bucket."""
     if util.find_spec("snakemake_executor_plugin_cluster_generic") is None:
         pytest.skip("not installed: snakemake-executor-plugin-cluster-generic; make test-remote installs it")
     if not servers.has_program("rclone"):
         pytest.skip("not installed: rclone; make test-remote installs it")
     folder = tmp_path_factory.mktemp("s3") / "buckets"
     with servers.s3_server(folder, *KEYS.values()) as server:
-        yield server.port
+        yield server.port, folder / "bucket"
 
 
 @pytest.fixture(scope="session")
 def blank(bucket, tmp_path_factory):
     """The small project with nothing made; no test changes it."""
     made = SubmitHost(projects.create(tmp_path_factory.mktemp("blank") / "submit", small).root)
-    made.port = bucket
+    made.port, made.bucket = bucket
     return made
 
 
@@ -142,5 +148,5 @@ def finished_host(whole, tmp_path):
 def copied(project: SubmitHost, folder: Path) -> SubmitHost:
     made = SubmitHost(folder / "submit")
     shutil.copytree(project.root, made.root, symlinks=True)
-    made.port = project.port
+    made.port, made.bucket = project.port, project.bucket
     return made.with_nodes()

@@ -23,7 +23,7 @@ from attnprior.workflow import transport
 MODULE = "attnprior.workflow.remote"
 START = "ATTNPRIOR_REMOTE_START"
 FIELDS = ("rule", "threads", "mem_mb", "runtime", "gpu", "job")  # of START, in braces
-AT_ONCE = 1.0  # seconds in which a command that cannot start anything has failed
+AT_ONCE = 0.5  # seconds in which a command that cannot start anything has failed
 
 
 def url() -> str:

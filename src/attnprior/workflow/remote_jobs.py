@@ -98,10 +98,8 @@ def _task(graph, job) -> dict:
 
 def with_threads(task: dict, threads: int) -> dict:
     """Return `task` with the number of threads that this run gives its job."""
-    words = shlex.split(task["command"])
-    at = words.index("--threads")
-    old, new = (f" --threads {n} " for n in (words[at + 1], threads))
-    return {**task, "command": task["command"].replace(old, new)}
+    before, option, after = task["command"].rpartition(" --threads ")  # settings stand before it
+    return {**task, "command": f"{before}{option}{threads} {after.partition(' ')[2]}"}
 
 
 def checkpoint(command: str) -> str | None:

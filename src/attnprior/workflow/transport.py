@@ -30,7 +30,7 @@ REASONS = (
     ),
     ("NoSuchBucket", "there is no such bucket", f"make it or correct {URL}"),
     (
-        r"no space left|quota|StatusCode: 507|InsufficientStorage|disk full",
+        r"no space left|disk space|quota|StatusCode: 507|InsufficientStorage|disk full",
         "there is no room, there or here",
         "free space or raise the quota",
     ),
@@ -58,7 +58,9 @@ def root(url: str) -> str:
             f"{URL}: {url!r} is neither s3://BUCKET/PREFIX nor rclone's NAME:PATH nor the absolute path of a"
             " folder; blanks and quotes are not allowed"
         )
-    return f":s3:{url[5:]}" if url.startswith("s3://") else url
+    found = f":s3:{url[5:]}" if url.startswith("s3://") else url
+    # Without the slash rclone asks first whether it is a file, and takes a refusal for yes.
+    return found if found.endswith((":", "/")) else f"{found}/"
 
 
 def environment(url: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -148,7 +150,7 @@ def names(url: str, prefix: str) -> list[str]:
     Raises:
         Unreachable: the URL cannot be read.
     """
-    said = _rclone(url, "lsf", "-R", "--files-only", f"{root(url).rstrip('/')}/{prefix}", missing_ok=True)
+    said = _rclone(url, "lsf", "-R", "--files-only", root(url) + prefix, missing_ok=True)
     return said.splitlines()
 
 
@@ -158,7 +160,7 @@ def remove(url: str, prefix: str) -> None:
     Raises:
         Unreachable: the URL cannot be written.
     """
-    _rclone(url, "purge", f"{root(url).rstrip('/')}/{prefix}", missing_ok=True)
+    _rclone(url, "purge", root(url) + prefix, missing_ok=True)
 
 
 def _rclone(url: str, *command: str, said: str = "", missing_ok: bool = False) -> str:
@@ -172,7 +174,8 @@ def _rclone(url: str, *command: str, said: str = "", missing_ok: bool = False) -
         check=False,
         process_group=0,  # a signal for all processes of a job does not cut it short
     )
-    if done.returncode == 0 or (missing_ok and done.returncode in MISSING):
+    missing = done.returncode in MISSING or "directory not found" in done.stderr
+    if done.returncode == 0 or (missing_ok and missing):
         return done.stdout
     raise Unreachable(f"{url}: {reason(done.stderr)}")
 
@@ -182,8 +185,8 @@ def reason(said: str) -> str:
     lines = [line for line in said.splitlines() if re.search("ERROR|CRITICAL|NOTICE|Failed", line)]
     line = one_line(lines[0] if lines else said or "rclone failed")
     line = re.sub(r"^[\d/]+ [\d:]+ \w+ *: *", "", line)
-    line = re.sub(r"https response error|(RequestID|HostID): [^,]*,? ?", "", line)
+    told = re.search("api error (.*)", line) or re.search(", ([^,]*)$", line)
     for pattern, what, todo in REASONS:
         if re.search(pattern, said, re.I):
-            return f"{what} ({one_line(line)[-150:]}); {todo}"
-    return one_line(line)[:300]
+            return f"{what} ({(told[1] if told else line)[:150].rstrip('. ')}); {todo}"
+    return line[:300]
