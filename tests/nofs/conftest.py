@@ -15,6 +15,15 @@ from tests.workflow import project as projects
 
 PROFILE = "workflow/profiles/remote"
 KEYS = {"AWS_ACCESS_KEY_ID": "nofs", "AWS_SECRET_ACCESS_KEY": "secret-of-tests"}
+# Whether mounts of a process's own can hide files from it, as for root outside of most containers.
+HIDES = (
+    os.geteuid() == 0
+    and shutil.which("unshare") is not None
+    and subprocess.run(
+        ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
+    ).returncode
+    == 0
+)
 # What ATTNPRIOR_REMOTE_START names: it hides the submit host's checkout, keeps nothing of its environment,
 # and takes the node that stands in the file `node`.
 START = """\
@@ -86,8 +95,8 @@ class SubmitHost(projects.Project):
             tmp=folder,
             path=shlex.quote(os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])),
             keys=shlex.join(f"{k}={v}" for k, v in keys.items()),
-            unshare="unshare -m" if os.geteuid() == 0 else "",
-            hide=f"mount -t tmpfs none {self.root}" if os.geteuid() == 0 else "true",
+            unshare="unshare -m" if HIDES else "",
+            hide=f"mount -t tmpfs none {self.root} && ls -A {self.root} >>{folder}/seen" if HIDES else "true",
             profile=PROFILE,
         )
         path = folder / "start.sh"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.nofs.conftest import HIDES
 from tests.workflow.project import environment
 
 pytestmark = pytest.mark.nofs
@@ -105,6 +106,12 @@ def test_every_job_ran_on_the_node_and_leaves_nothing_there_but_inputs(whole):
     assert len(whole.started()) == len(list(whole.root.glob("logs/**/*.events.jsonl")))
     assert [p.name for p in (whole.node("a") / ".snakemake/node").iterdir()] == ["files"]
     assert list(whole.root.glob("logs/**/*.benchmark.tsv"))
+
+
+def test_the_node_saw_no_file_of_the_submit_host(whole):
+    if not HIDES:
+        pytest.skip("needs root and mounts of a process's own")
+    assert whole.root.with_name("seen").read_text() == ""
 
 
 def test_the_results_are_those_of_one_machine(whole, alone):

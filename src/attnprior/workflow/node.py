@@ -23,6 +23,7 @@ from attnprior.errors import UserError, one_line
 from attnprior.files import read_json, sha256, write_json
 from attnprior.source import PACKAGE, code_path
 from attnprior.workflow import transport
+from attnprior.workflow.benchmarks import benchmark_text
 from attnprior.workflow.remote_jobs import CANCEL, END, LIVE, WORK
 
 CHECKOUT = PACKAGE.parent.parent
@@ -32,7 +33,6 @@ BEAT = "ATTNPRIOR_REMOTE_SECONDS"  # environment: seconds between two looks at t
 BEAT_SECONDS = 20.0
 REST = 20.0  # times what sending the last checkpoint took pass before the next is sent
 EARLIER_SECONDS = 120.0  # for a cancelled attempt to send its checkpoint
-TRIES = (0, 5, 15, 45, 120)  # seconds before each try to send the last word
 POLL = 0.2
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -41,7 +41,7 @@ class Node:
     """One attempt at one job."""
 
     def __init__(self, url: str, job_id: str) -> None:
-        self._url, self._at, self._id = url, f"jobs/{job_id}", job_id
+        self._url, self._at = url, f"jobs/{job_id}"
         self._folder = FOLDER / job_id
         self._job: dict = {}
         self._preparing = True
@@ -59,7 +59,7 @@ class Node:
         """
         for number in SIGNALS:
             signal.signal(number, self._handle)
-        transport.fetch(self._url, [f"{self._at}/{WORK}"], self._folder)
+        transport.patiently(lambda: transport.fetch(self._url, [f"{self._at}/{WORK}"], self._folder))
         if not (self._folder / self._at / WORK).exists():
             raise UserError(
                 f"{self._url}/{self._at}/{WORK}: not there; it was taken back, or the URL differs"
@@ -110,7 +110,7 @@ class Node:
         inputs = self._job["inputs"]
         cached = {sha: FOLDER / "files" / sha for sha in inputs.values()}
         missing = [f"files/{sha}" for sha, path in cached.items() if not path.exists()]
-        transport.fetch(self._url, missing, FOLDER)
+        transport.patiently(lambda: transport.fetch(self._url, missing, FOLDER))
         for path, sha in inputs.items():
             if f"files/{sha}" in missing and (not cached[sha].exists() or sha256(cached[sha]) != sha):
                 cached[sha].unlink(missing_ok=True)
@@ -164,7 +164,7 @@ class Node:
                     self._send_checkpoint()
             time.sleep(POLL)
         child.returncode = os.waitstatus_to_exitcode(status)
-        self._benchmark = _benchmark(time.monotonic() - begun, usage)
+        self._benchmark = benchmark_text(time.monotonic() - begun, usage)
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
     def _checkpoint_is_due(self) -> bool:
@@ -189,7 +189,8 @@ class Node:
     def _send_outputs(self) -> dict[str, str]:
         """Send the outputs and return their SHA-256."""
         found = {path: sha256(self._folder / path) for path in self._job["outputs"]}
-        transport.send(self._url, {f"files/{s}": self._folder / p for p, s in found.items()}, once=True)
+        files = {f"files/{sha}": self._folder / path for path, sha in found.items()}
+        transport.patiently(lambda: transport.send(self._url, files, once=True))
         return found
 
     def _beat(self) -> None:
@@ -211,15 +212,7 @@ class Node:
         transport.send(self._url, {f"{self._at}/{name}": path})
 
     def _last_word(self, end: dict) -> None:
-        for pause in TRIES:
-            time.sleep(pause)
-            try:
-                self._tell(END, end)
-                break
-            except (UserError, OSError) as e:
-                failure = e
-        else:
-            raise UserError(f"{self._id}: its end could not be told: {one_line(failure)}")
+        transport.patiently(lambda: self._tell(END, end))
         if end["status"] == "success" and self._job["checkpoint"]:
             with contextlib.suppress(UserError):
                 transport.remove(self._url, self._job["checkpoint"])
@@ -230,16 +223,6 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-
-
-def _benchmark(seconds: float, usage) -> str:
-    """Return a benchmark file as Snakemake writes it, with what the system tells of a process that ended."""
-    cpu = usage.ru_utime + usage.ru_stime
-    clock = f"{int(seconds // 3600)}:{int(seconds // 60) % 60:02}:{int(seconds) % 60:02}"
-    columns = {"s": f"{seconds:.4f}", "h:m:s": clock, "max_rss": f"{usage.ru_maxrss / 1024:.2f}"}
-    columns |= dict.fromkeys(("max_vms", "max_uss", "max_pss", "io_in", "io_out"), "NA")
-    columns |= {"mean_load": f"{100 * cpu / max(seconds, 1e-3):.2f}", "cpu_time": f"{cpu:.2f}"}
-    return "\t".join(columns) + "\n" + "\t".join(columns.values()) + "\n"
 
 
 def _host() -> str:
@@ -256,7 +239,7 @@ def main(argv: list[str]) -> int:
     """Do the job and return the exit status."""
     try:
         return Node(*argv).run()
-    except UserError as e:
+    except (UserError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
 

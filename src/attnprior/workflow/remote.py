@@ -109,7 +109,8 @@ def submit(script: Path) -> str:
             return other["id"]
     job["after"] = [j["id"] for j in earlier if j["url"] == where]
     _stop(earlier)
-    transport.send(where, {f"files/{sha}": path for path, sha in job["inputs"].items()}, once=True)
+    inputs: dict[str, str | Path] = {f"files/{sha}": path for path, sha in job["inputs"].items()}
+    transport.patiently(lambda: transport.send(where, inputs, once=True))
     jobs.note(job, url=where)
     try:
         transport.send(where, {f"jobs/{job['id']}/{jobs.WORK}": jobs.JOBS / job["id"] / jobs.WORK})
@@ -153,7 +154,7 @@ def _stop(found: list[dict]) -> None:
     for job in found:
         jobs.note(job, cancelled=True)
     for where in {job["url"] for job in found}:
-        with contextlib.suppress(transport.Unreachable):
+        with contextlib.suppress(transport.Failed):
             marks = [f"jobs/{job['id']}/{jobs.CANCEL}" for job in found if job["url"] == where]
             transport.send(where, dict.fromkeys(marks, os.devnull))
 

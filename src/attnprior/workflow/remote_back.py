@@ -19,6 +19,7 @@ from attnprior.workflow import transport
 LOOK_SECONDS = 4.0  # between two calls for what nodes say
 SILENCE = "ATTNPRIOR_REMOTE_SILENCE"  # environment: seconds without a word after which a node counts as lost
 SILENCE_SECONDS = 600.0
+LEFT_SECONDS = 60.0  # instead, where the command that started the job has failed: some of a node's words
 START_LOG, START_STATUS = "start.log", "start.status"  # of ATTNPRIOR_REMOTE_START
 LOOKED = jobs.HERE / "looked"  # its time stamp: when that was brought here last
 
@@ -41,14 +42,14 @@ def status(job_id: str) -> str:
         why = None if heard else not_started(job_id)
         if heard is not None:
             _place_logs(job, heard)
-        if silent(job):
-            why = f"node {(heard or {}).get('node')} has not been heard of for {_patience():g} s"
+            if silent(job):
+                why = f"node {heard['node']} is not heard of any more; it died, or lost its way to the URL"
     except (UserError, OSError) as e:
         print(f"warning: {job['job']}: {e}", file=sys.stderr)
         why = str(e) if _beat(job, "unreachable") else None
     if why is None:
         return "running"
-    with contextlib.suppress(transport.Unreachable):  # should it still be there
+    with contextlib.suppress(transport.Failed):  # should it still be there
         transport.send(job["url"], {f"jobs/{job_id}/{jobs.CANCEL}": os.devnull})
     _fail(job, why)
     return "failed"
@@ -58,7 +59,7 @@ def look(where: str, *, now: bool = False) -> None:
     """Bring what nodes say of all jobs at work, unless that was done a moment ago and it must not be `now`.
 
     Raises:
-        Unreachable: the URL cannot be read.
+        Failed: the URL cannot be read.
     """
     age = time.time() - LOOKED.stat().st_mtime if LOOKED.exists() else LOOK_SECONDS
     if not now and 0 <= age < LOOK_SECONDS:
@@ -68,9 +69,12 @@ def look(where: str, *, now: bool = False) -> None:
 
 
 def silent(job: dict) -> bool:
-    """Return whether the node of a job that had begun has said nothing new for long."""
+    """Return whether the node of a job that had begun has said nothing new for long.
+
+    Less is long if the command that started it has failed since: it stays as long as the job, as ssh does.
+    """
     heard = jobs.said(job["id"], jobs.LIVE)
-    return heard is not None and _beat(job, str(heard["beat"]))
+    return heard is not None and _beat(job, str(heard["beat"]), left=not_started(job["id"]) is not None)
 
 
 def promising(job: dict) -> bool:
@@ -81,14 +85,14 @@ def promising(job: dict) -> bool:
     return not_started(job["id"]) is None and not silent(job)
 
 
-def _beat(job: dict, beat: str) -> bool:
+def _beat(job: dict, beat: str, *, left: bool = False) -> bool:
     """Return whether `beat` has been the newest for too long, by this machine's clock alone."""
     path, now = jobs.JOBS / job["id"] / "beat.json", time.time()
     known = read_json(path) if path.exists() else {}
     if known.get("beat") != beat:
         known = {"beat": beat, "since": now}
         write_json(path, known)
-    return now - known["since"] > _patience()
+    return now - known["since"] > (min(_patience(), LEFT_SECONDS) if left else _patience())
 
 
 def _patience() -> float:
@@ -153,5 +157,5 @@ def _fail(job: dict, why: str) -> None:
 
 
 def _remove(job: dict) -> None:
-    with contextlib.suppress(transport.Unreachable):
+    with contextlib.suppress(transport.Failed):
         transport.remove(job["url"], f"jobs/{job['id']}")

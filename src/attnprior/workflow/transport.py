@@ -11,15 +11,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from attnprior.errors import UserError, one_line
 
 URL = "ATTNPRIOR_REMOTE_URL"
 ALLOWED = re.compile(r"(s3://|[\w.+@-]+:|/)[\w@%+=:,./-]*")  # passes every shell on the way as it is
 OPTIONS = "--retries 2 --low-level-retries 4 --contimeout 15s --timeout 120s --stats 0 --log-level ERROR"
+PAUSES = 5, 15, 45, 120  # seconds between tries
+T = TypeVar("T")
 MISSING = 3, 4  # rclone's exit status: no such directory, no such file
+UNREACHABLE = "it cannot be reached"
 # What rclone says, by what it means and what to do about it.
 REASONS = (
     (
@@ -37,14 +42,32 @@ REASONS = (
     ("didn't find section", "rclone knows no such remote", f"`rclone config` or correct {URL}"),
     (
         "refused|no such host|timeout|unreachable|EOF|reset by peer|deadline",
-        "it cannot be reached",
+        UNREACHABLE,
         "check the address and the network",
     ),
 )
 
 
-class Unreachable(UserError):
-    """Files cannot travel now; perhaps later."""
+class Failed(UserError):
+    """Files cannot travel: access is refused, there is no room, and so on."""
+
+
+class Unreachable(Failed):
+    """The other side does not answer; perhaps later."""
+
+
+def patiently(action: Callable[[], T]) -> T:
+    """Return what `action` does, tried again for some minutes while the URL does not answer.
+
+    Raises:
+        Failed: it cannot be done.
+    """
+    for pause in PAUSES:
+        try:
+            return action()
+        except Unreachable:
+            time.sleep(pause)
+    return action()
 
 
 def root(url: str) -> str:
@@ -96,7 +119,7 @@ def send(url: str, files: Mapping[str, Path | str], *, once: bool = False) -> No
     """Copy local files to {name below `url`: file}; with `once` those whose name is there stay as they are.
 
     Raises:
-        Unreachable: the URL cannot be written.
+        Failed: the URL cannot be written.
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, path in files.items():
@@ -111,7 +134,7 @@ def send_text(url: str, name: str, text: str) -> None:
     """Write `text` to `name` below `url`.
 
     Raises:
-        Unreachable: the URL cannot be written.
+        Failed: the URL cannot be written.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "text")
@@ -123,7 +146,7 @@ def fetch(url: str, names: Iterable[str], folder: Path | str) -> None:
     """Copy the named files below `url` to the same names below `folder`; those that are missing are left out.
 
     Raises:
-        Unreachable: the URL cannot be read, or there is no room.
+        Failed: the URL cannot be read, or there is no room.
     """
     listed = "".join(f"{name}\n" for name in names)
     if not listed:
@@ -136,7 +159,7 @@ def follow(url: str, prefixes: Iterable[str], folder: Path | str) -> None:
     """Bring what has changed below `url` in the folders `prefixes` to `folder`, in one call.
 
     Raises:
-        Unreachable: the URL cannot be read.
+        Failed: the URL cannot be read.
     """
     listed = "".join(f"/{prefix}/**\n" for prefix in prefixes)
     if not listed:
@@ -148,7 +171,7 @@ def names(url: str, prefix: str) -> list[str]:
     """Return the names of the files in the folder `prefix` below `url`, relative to it.
 
     Raises:
-        Unreachable: the URL cannot be read.
+        Failed: the URL cannot be read.
     """
     said = _rclone(url, "lsf", "-R", "--files-only", root(url) + prefix, missing_ok=True)
     return said.splitlines()
@@ -158,7 +181,7 @@ def remove(url: str, prefix: str) -> None:
     """Delete the folder `prefix` below `url`, if it is there.
 
     Raises:
-        Unreachable: the URL cannot be written.
+        Failed: the URL cannot be written.
     """
     _rclone(url, "purge", root(url) + prefix, missing_ok=True)
 
@@ -177,7 +200,8 @@ def _rclone(url: str, *command: str, said: str = "", missing_ok: bool = False) -
     missing = done.returncode in MISSING or "directory not found" in done.stderr
     if done.returncode == 0 or (missing_ok and missing):
         return done.stdout
-    raise Unreachable(f"{url}: {reason(done.stderr)}")
+    why = reason(done.stderr)
+    raise (Unreachable if UNREACHABLE in why else Failed)(f"{url}: {why}")
 
 
 def reason(said: str) -> str:

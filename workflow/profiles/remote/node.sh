@@ -4,4 +4,5 @@
 set -eu
 [ -d src/attnprior ] || cd "$(dirname "$0")/../../.." # a batch system that copies the script starts it in the checkout
 [ ! -d .venv ] || PATH="$PWD/.venv/bin:$PATH"
-PYTHONPATH="$PWD/src" exec python -m attnprior.workflow.node "$@"
+export PYTHONPATH="$PWD/src"
+exec python -m attnprior.workflow.node "$@"
