@@ -185,6 +185,8 @@ def test_files_are_sent_once_by_content_and_renewed_by_name(place, tmp_path):
     assert (place.folder / "live/x").read_text() == "two"
     transport.fetch(place.url, ["files/x", "gone"], tmp_path / "got")
     assert [p.name for p in (tmp_path / "got").rglob("*") if p.is_file()] == ["x"]
+    transport.send_text(place.url, ["live/a", "live/b/c"], "stop\n")
+    assert (place.folder / "live/b/c").read_text() == (place.folder / "live/a").read_text() == "stop\n"
     transport.remove(place.url, "live")
     assert transport.names(place.url, "live") == [] and transport.names(place.url, "files") == ["x"]
     transport.remove(place.url, "never")

@@ -162,7 +162,7 @@ def test_other_braces_are_refused(monkeypatch, text):
 def noted(tmp_path, monkeypatch):
     """A job at work in a checkout, and a function by which its node speaks."""
     monkeypatch.chdir(tmp_path)
-    job = {**remote_jobs.package(TASK, HASHES), "url": "/nowhere"}
+    job = {**remote_jobs.package(TASK, HASHES), "url": "/nowhere", "started": True}
     remote_jobs.note(job)
     folder = remote_jobs.MIRROR / "jobs" / job["id"]
     folder.mkdir(parents=True)
@@ -185,6 +185,7 @@ def test_an_earlier_job_is_taken_over_unless_it_failed_or_is_cancelled(noted):
     job, say = noted
     assert remote_back.promising(job)
     assert not remote_back.promising({**job, "cancelled": True})
+    assert not remote_back.promising({**job, "started": False})
     say("end.json", status="success")
     assert remote_back.promising(job)
     say("end.json", status="failed")

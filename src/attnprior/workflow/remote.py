@@ -83,7 +83,7 @@ def check(inputs: Iterable[str]) -> None:
     if where.startswith("/") and not Path(where).is_dir():
         raise UserError(f"{transport.URL}: there is no folder {where}; make it or mount it")
     probe = f"probe-{os.getpid()}"
-    transport.send_text(where, f"{probe}/text", "x" * 4096)  # more than a full disk takes
+    transport.send_text(where, [f"{probe}/text"], "x" * 4096)  # more than a full disk takes
     try:
         if transport.names(where, probe) != ["text"]:
             raise UserError(f"{where}: what is written there is not found there again")
@@ -118,6 +118,7 @@ def submit(script: Path) -> str:
             with contextlib.suppress(FileNotFoundError):  # of an earlier attempt, as Snakemake does
                 os.remove(path)
         _start(job["id"], start_command(job["id"], where, asked))
+        jobs.note(job, url=where, started=True)
     except BaseException:
         with contextlib.suppress(UserError):
             transport.remove(where, f"jobs/{job['id']}")
@@ -156,7 +157,7 @@ def _stop(found: list[dict]) -> None:
     for where in {job["url"] for job in found}:
         with contextlib.suppress(transport.Failed):
             marks = [f"jobs/{job['id']}/{jobs.CANCEL}" for job in found if job["url"] == where]
-            transport.send(where, dict.fromkeys(marks, os.devnull))
+            transport.send_text(where, marks, "stop\n")
 
 
 def main(argv: list[str]) -> int:

@@ -21,6 +21,7 @@ SILENCE = "ATTNPRIOR_REMOTE_SILENCE"  # environment: seconds without a word afte
 SILENCE_SECONDS = 600.0
 LEFT_SECONDS = 60.0  # instead, where the command that started the job has failed: some of a node's words
 START_LOG, START_STATUS = "start.log", "start.status"  # of ATTNPRIOR_REMOTE_START
+BEAT, NONE = "beat.json", "unreachable"  # a node's newest word and since when; there could be none
 LOOKED = jobs.HERE / "looked"  # its time stamp: when that was brought here last
 
 
@@ -45,12 +46,13 @@ def status(job_id: str) -> str:
             if silent(job):
                 why = f"node {heard['node']} is not heard of any more; it died, or lost its way to the URL"
     except (UserError, OSError) as e:
-        print(f"warning: {job['job']}: {e}", file=sys.stderr)
-        why = str(e) if _beat(job, "unreachable") else None
+        if _newest(job).get("beat") != NONE:  # once
+            print(f"warning: {job['job']}: {e}", file=sys.stderr)
+        why = str(e) if _beat(job, NONE) else None
     if why is None:
         return "running"
     with contextlib.suppress(transport.Failed):  # should it still be there
-        transport.send(job["url"], {f"jobs/{job_id}/{jobs.CANCEL}": os.devnull})
+        transport.send_text(job["url"], [f"jobs/{job_id}/{jobs.CANCEL}"], "stop\n")
     _fail(job, why)
     return "failed"
 
@@ -82,17 +84,21 @@ def promising(job: dict) -> bool:
     end = jobs.said(job["id"], jobs.END)
     if end is not None or job.get("cancelled"):
         return end is not None and end["status"] == "success"
-    return not_started(job["id"]) is None and not silent(job)
+    return bool(job.get("started")) and not_started(job["id"]) is None and not silent(job)
 
 
 def _beat(job: dict, beat: str, *, left: bool = False) -> bool:
     """Return whether `beat` has been the newest for too long, by this machine's clock alone."""
-    path, now = jobs.JOBS / job["id"] / "beat.json", time.time()
-    known = read_json(path) if path.exists() else {}
+    known, now = _newest(job), time.time()
     if known.get("beat") != beat:
         known = {"beat": beat, "since": now}
-        write_json(path, known)
+        write_json(jobs.JOBS / job["id"] / BEAT, known)
     return now - known["since"] > (min(_patience(), LEFT_SECONDS) if left else _patience())
+
+
+def _newest(job: dict) -> dict:
+    path = jobs.JOBS / job["id"] / BEAT
+    return read_json(path) if path.exists() else {}
 
 
 def _patience() -> float:
@@ -124,7 +130,7 @@ def _ended(job: dict, end: dict) -> str:
     transport.fetch(job["url"], set(names.values()), folder)
     for path in job["outputs"]:
         if not (folder / names[path]).exists() or sha256(folder / names[path]) != end["outputs"][path]:
-            raise UserError(f"{path}: not as the node sent it to {job['url']}/{names[path]}")
+            raise UserError(f"{path}: not at {job['url']}/{names[path]} as the node sent it")
     for path in job["outputs"]:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         own = folder / "own"

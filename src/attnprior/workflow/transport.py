@@ -130,8 +130,8 @@ def send(url: str, files: Mapping[str, Path | str], *, once: bool = False) -> No
         _rclone(url, "copy", "--copy-links", "--no-traverse", keep, folder, root(url))
 
 
-def send_text(url: str, name: str, text: str) -> None:
-    """Write `text` to `name` below `url`.
+def send_text(url: str, names: Iterable[str], text: str) -> None:
+    """Write `text` to each of `names` below `url`.
 
     Raises:
         Failed: the URL cannot be written.
@@ -139,7 +139,7 @@ def send_text(url: str, name: str, text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "text")
         path.write_text(text, encoding="utf-8", newline="\n")
-        send(url, {name: path})
+        send(url, dict.fromkeys(names, path))
 
 
 def fetch(url: str, names: Iterable[str], folder: Path | str) -> None:
