@@ -132,9 +132,9 @@ def submit(script: Path) -> str:
 def _start(job_id: str, command: str) -> None:
     """Run the command on its own, so that a killed run leaves its jobs, and wait for a quick failure."""
     folder = (jobs.JOBS / job_id).resolve()
-    log, code = (shlex.quote(f"{folder}/{name}") for name in (back.START_LOG, back.START_STATUS))
+    script = 'sh -c "$1" >"$2" 2>&1; echo $? >"$3.tmp"; mv "$3.tmp" "$3"'
     child = subprocess.Popen(
-        ["sh", "-c", f"({command}) >{log} 2>&1; echo $? >{code}.tmp; mv {code}.tmp {code}"],
+        ["sh", "-c", script, "sh", command, folder / back.START_LOG, folder / back.START_STATUS],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
