@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from attnprior.errors import UserError
+from attnprior.files import write_text
 from attnprior.workflow import remote_back as back
 from attnprior.workflow import remote_jobs as jobs
 from attnprior.workflow import transport
@@ -165,8 +166,13 @@ def main(argv: list[str]) -> int:
     command, *arguments = argv
     try:
         if command == "submit":
-            with contextlib.redirect_stdout(sys.stderr):
-                job_id = submit(Path(arguments[-1]))
+            script = Path(arguments[-1])
+            try:
+                with contextlib.redirect_stdout(sys.stderr):
+                    job_id = submit(script)
+            except UserError as e:  # in the job's own log, too, where `attnprior run` finds it
+                write_text(jobs.properties(script)["log"][0], f"error: {e}\n")
+                raise
             print(job_id)
         elif command == "status":
             print(back.status(arguments[0]))
