@@ -118,7 +118,7 @@ def submit(script: Path) -> str:
         for path in [*job["outputs"], *job["logs"].values(), job["benchmark"]]:
             with contextlib.suppress(FileNotFoundError):  # of an earlier attempt, as Snakemake does
                 os.remove(path)
-        _start(job["id"], start_command(job["id"], where, asked))
+        _start(job["id"], where, start_command(job["id"], where, asked))
         jobs.note(job, url=where, started=True)
     except BaseException:
         with contextlib.suppress(UserError):
@@ -130,7 +130,7 @@ def submit(script: Path) -> str:
     return job["id"]
 
 
-def _start(job_id: str, command: str) -> None:
+def _start(job_id: str, where: str, command: str) -> None:
     """Run the command on its own, so that a killed run leaves its jobs, and wait for a quick failure."""
     folder = (jobs.JOBS / job_id).resolve()
     script = 'sh -c "$1" >"$2" 2>&1; echo $? >"$3.tmp"; mv "$3.tmp" "$3"'
@@ -144,7 +144,9 @@ def _start(job_id: str, command: str) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(AT_ONCE)
     if why := back.not_started(job_id):
-        raise UserError(why)
+        said = transport.names(where, f"jobs/{job_id}")
+        if not {jobs.LIVE, jobs.END} & {*said}:  # else a node had it, and has refused it or failed
+            raise UserError(why)
 
 
 def cancel(job_ids: Iterable[str]) -> None:

@@ -35,7 +35,7 @@ def status(job_id: str) -> str:
         print(f"error: job {job_id} is not known in {jobs.JOBS}", file=sys.stderr)
         return "failed"
     try:
-        look(job["url"])
+        look(job["url"], now=not_started(job_id) is not None)  # its end, if a node had it, is at the URL
         end = jobs.said(job_id, jobs.END)
         if end is not None:
             return _ended(job, end)
