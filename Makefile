@@ -17,7 +17,7 @@ IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 phase = @echo "== $(1)"; start=$$(date +%s); $(IN_VENV) $(2) || exit; echo "== $(1): $$(($$(date +%s) - start)) s"
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow test-faults test-scale test-slurm test-studies lint format constraints clean environment test-environment
+.PHONY: help reproduce test test-slow test-faults test-scale test-slurm test-remote test-studies lint format constraints clean environment test-environment
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH_INDEX=URL]"
@@ -47,6 +47,10 @@ test-scale: test-environment ## measure every command on a study of 2,000 jobs (
 test-slurm: test-environment ## run a small study on a real Slurm of its own (installs it: Debian, Ubuntu)
 	@sh tools/slurm.sh
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m slurm
+
+test-remote: test-environment ## run a small study on nodes that share no file system, through an S3 server
+	@sh tools/remote.sh
+	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m nofs
 
 test-studies: test-environment ## train each combination of the papers' studies for 50 steps (hours)
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m studies

@@ -59,7 +59,7 @@ def test_citation_file_has_required_keys_and_every_method_paper():
 @pytest.mark.parametrize("minor", MINORS)
 def test_constraints_pin_every_direct_dependency_within_its_bounds(minor):
     versions = dict(pins(minor))
-    for name, requirement in requirements("s3", "servers", "slurm", "ssh", "test", "timm").items():
+    for name, requirement in requirements("remote", "s3", "servers", "slurm", "ssh", "test", "timm").items():
         assert name in versions, f"{name}: run `make constraints`"
         assert requirement.specifier.contains(versions[name]), f"{name}=={versions[name]}"
 
@@ -80,7 +80,7 @@ def test_constraints_exist_for_exactly_the_supported_pythons():
 
 
 def test_every_dependency_has_a_lower_and_an_upper_bound():
-    for requirement in requirements("s3", "servers", "slurm", "ssh", "test", "timm").values():
+    for requirement in requirements("remote", "s3", "servers", "slurm", "ssh", "test", "timm").values():
         assert {s.operator for s in requirement.specifier} == {">=", "<"}, requirement
 
 

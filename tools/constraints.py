@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "s3,servers,slurm,ssh,test,timm"
+EXTRAS = "remote,s3,servers,slurm,ssh,test,timm"
 
 HEADER = """\
 # What `pip install '.[{extras}]'` installs with Python {minor} on {system}, exactly.

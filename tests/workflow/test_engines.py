@@ -61,6 +61,15 @@ def test_graph_lists_jobs_in_order_with_their_files_and_settings(workflow):
     assert first.own_cause and not first.recorded
 
 
+def test_the_command_and_benchmark_file_of_a_job_are_those_of_its_rule(workflow):
+    with_benchmark = SNAKEFILE.replace("rule b:", 'rule b:\n    benchmark: "logs/b{seed}.tsv"')
+    (workflow / "Snakefile").write_text(with_benchmark)
+    with engines.snakemake_graph() as graph:
+        first, second = (graph.command(job) for job in graph.jobs)
+    assert first == ("cp source.txt a.txt; echo {} > a.run.json", None)
+    assert second == ("cat a.txt a.txt > b/seed0.txt; echo {} > b/seed0.run.json", "logs/b0.tsv")
+
+
 def test_finished_jobs_are_recorded_and_have_no_cause(workflow):
     snakemake()
     with engines.snakemake_graph() as graph:

@@ -14,6 +14,7 @@ NAMES = sorted(p.parent.name for p in FOLDER.glob("*/config.yaml"))
 PLUGINS = {
     "slurm": ["snakemake_executor_plugin_slurm"],
     "generic": ["snakemake_executor_plugin_cluster_generic"],
+    "remote": ["snakemake_executor_plugin_cluster_generic"],
     "kubernetes": ["snakemake_executor_plugin_kubernetes", "snakemake_storage_plugin_s3"],
 }
 
@@ -25,7 +26,7 @@ def needs(name):
 
 
 def test_all_profiles_are_there_and_described():
-    assert NAMES == ["default", "generic", "gpu", "kubernetes", "slurm"]
+    assert NAMES == ["default", "generic", "gpu", "kubernetes", "remote", "slurm"]
     text = (FOLDER / "README.md").read_text()
     assert [n for n in NAMES if f"| `{n}` |" not in text] == []
 

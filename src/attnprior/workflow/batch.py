@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from attnprior.errors import UserError
-from attnprior.workflow import slurm
+from attnprior.workflow import remote, slurm
 from attnprior.workflow.engines import LOCAL, Graph, Job
 
 
@@ -16,11 +16,14 @@ def is_remote(options: Any) -> bool:
 
 
 def check(options: Any, graph: Graph, planned: list[Job]) -> None:
-    """Check that the batch system can run the planned jobs, before any is submitted.
+    """Check that the batch system, or nodes, can run the planned jobs, before any is submitted.
 
     Raises:
-        UserError: it cannot be asked, or can never run a job as it is.
+        UserError: it cannot be asked, or can never run a job as it is; files cannot travel.
     """
+    if planned and _by_nodes(options):
+        made = {path for job in planned for path in job.outputs}
+        remote.check({path for job in planned for path in job.inputs} - made)
     if not planned or not _by_slurm(options):
         return
     known, default = slurm.partitions()
@@ -44,6 +47,10 @@ def sweep_earlier() -> None:
     """Cancel what a killed run left in Slurm's queue, wherever the jobs of this run are executed."""
     if (log := slurm.newest_log()) is not None:
         _cancel(log, " of a killed run")
+
+
+def _by_nodes(options: Any) -> bool:
+    return options is not None and remote.MODULE in str(getattr(options, "cluster_generic_submit_cmd", ""))
 
 
 def _by_slurm(options: Any) -> bool:

@@ -97,6 +97,11 @@ class Graph:
         """Mark the outputs of `job` as incomplete, so that any Snakemake call makes them again."""
         self._workflow.persistence.started(job.handle)
 
+    def command(self, job: Job) -> tuple[str, str | None]:
+        """Return the shell command of `job`, without Snakemake's prefix, and its benchmark file."""
+        benchmark = job.handle.benchmark
+        return str(job.handle.shellcmd), str(benchmark) if benchmark else None
+
     def resources(self, job: Job, attempt: int = 1) -> dict[str, Any]:
         """Return the resources that an attempt of `job` asks for."""
         rule = job.handle.rule

@@ -20,7 +20,7 @@ def explain(progress: Progress, log: Path, returncode: int) -> None:
     unfinished, blamed = progress.unfinished(), _failed_outputs(log)
     silent = [j for j in progress.waiting() if j.outputs[0] in blamed]
     for job in silent:
-        why = blamed[job.outputs[0]] or f"{KILLED} (log: {job.logs['text']})"
+        why = blamed[job.outputs[0]] or _own_words(job) or f"{KILLED} (log: {job.logs['text']})"
         print(f"error: {job.key}: {why}", file=sys.stderr)
     if not (progress.snapshot.failed or progress.snapshot.stopped or silent):
         print(f"error: snakemake {_own_failure(log, returncode)}", file=sys.stderr)
@@ -44,6 +44,15 @@ def _failed_outputs(log: Path) -> dict[str, str]:
             said = f"Slurm ended job {ended[1]}: {ended[2]}" if ended and ended[2] != "FAILED" else said
             found |= dict.fromkeys((s.strip() for s in line.partition("output: ")[2].split(",")), said)
     return found
+
+
+def _own_words(job: Job) -> str:
+    """Return the error that ends the text log of a job, or "" if that does not end with one."""
+    with contextlib.suppress(OSError):
+        lines = Path(job.logs["text"]).read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return last.removeprefix("error: ") if last.startswith("error: ") else ""
+    return ""
 
 
 def _own_failure(log: Path, returncode: int) -> str:
