@@ -39,7 +39,7 @@ test-slow: test-environment ## run the slow tests
 
 test-faults: test-environment ## change every key and module; kills, damage, clones, servers (installs servers)
 	@sh tools/faults.sh
-	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest $(SHARED) -m faults
+	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest $(SHARED) --no-loadscope-reorder -m faults
 
 test-scale: test-environment ## measure every command on a study of 2,000 jobs (half an hour)
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m scale

@@ -4,6 +4,9 @@ import signal
 
 import pytest
 
+# Files of `make test-faults` that take longest: first, so that no worker process is left with one at the end.
+LONGEST = ("tests/workflow/test_matrix.py", "tests/faults/test_kills.py", "tests/faults/test_damage.py")
+
 
 def pytest_configure():
     """Take SIGINT, which shells let background commands ignore: tests send it, and children inherit that."""
@@ -32,6 +35,8 @@ def pytest_collection_modifyitems(items):
 
     The latter are two groups, since they take more than half of the time.
     """
+    first = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.nodeid.split("::")[0], len(first)))
     for item in items:
         group = item.nodeid.split("::")[0]
         if "finished" in item.fixturenames and not group.endswith("test_agreement.py"):
