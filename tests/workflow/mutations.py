@@ -212,6 +212,8 @@ def _together(params: dict, key: str) -> Iterator[dict[str, Any]]:
                 yield {key: other, **moved, **{f"students.{s}.model": other for s in students}}
         case "students", "freeze":
             yield {key: "spatial", f"{parent}.transfer": {"method": "none"}}
+        case "recipes", "accumulate":
+            yield {key: 2, f"{parent}.processes": 1}
         case "recipes", "min_lr" | "warmup_lr":
             yield {key: own["lr"] / 2}
         case "recipes", "warmup_epochs":
