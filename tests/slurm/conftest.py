@@ -1,5 +1,4 @@
 import os
-import tempfile
 from importlib import util
 from pathlib import Path
 
@@ -22,15 +21,8 @@ def slurm():
         pytest.skip(f"not installed: {', '.join(lacking)}; make test-slurm installs them as root")
     if os.geteuid() != 0:
         pytest.skip("pretended GPUs are device files, which only root makes")
-    with tempfile.TemporaryDirectory(
-        prefix="attnprior-slurm-"
-    ) as folder:  # short: the socket's path has a limit
-        running = service.Slurm(Path(folder), cpus=CPUS)
-        try:
-            running.start()
-            yield running
-        finally:
-            running.stop()
+    with service.running(CPUS) as running:
+        yield running
 
 
 class ClusterProject(projects.Project):

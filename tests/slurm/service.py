@@ -10,7 +10,9 @@ import shutil
 import socket
 import stat
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
@@ -204,6 +206,18 @@ class Slurm:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+@contextlib.contextmanager
+def running(cpus: int, nodes: int = 1) -> Iterator[Slurm]:
+    """Yield a Slurm that runs. Its folder has a short path, for that of a socket has a limit."""
+    with tempfile.TemporaryDirectory(prefix="attnprior-slurm-") as folder:
+        slurm = Slurm(Path(folder), cpus, nodes)
+        try:
+            slurm.start()
+            yield slurm
+        finally:
+            slurm.stop()
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,8 +1,6 @@
 """A training shared by two nodes, asked for by settings alone: recipe and profile."""
 
 import os
-import tempfile
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,13 +14,8 @@ ARM = "runs/digits/random/seed0"
 
 @pytest.fixture
 def two_nodes(slurm):  # where one Slurm can run, another can
-    with tempfile.TemporaryDirectory(prefix="attnprior-slurm-") as folder:
-        running = service.Slurm(Path(folder), cpus=1, nodes=2)
-        try:
-            running.start()
-            yield running
-        finally:
-            running.stop()
+    with service.running(cpus=1, nodes=2) as running:
+        yield running
 
 
 def test_recipe_and_profile_let_two_nodes_share_a_training(two_nodes, tmp_path):

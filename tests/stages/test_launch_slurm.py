@@ -3,8 +3,6 @@
 import os
 import shlex
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -21,13 +19,8 @@ def two_nodes():
     """A running Slurm of two nodes, both this machine; skipped where it is not installed."""
     if (lacking := service.missing()) or os.geteuid() != 0:
         pytest.skip(f"not installed: {', '.join(lacking)}" if lacking else "root makes pretended GPUs")
-    with tempfile.TemporaryDirectory(prefix="attnprior-slurm-") as folder:
-        running = service.Slurm(Path(folder), cpus=1, nodes=2)
-        try:
-            running.start()
-            yield running
-        finally:
-            running.stop()
+    with service.running(cpus=1, nodes=2) as running:
+        yield running
 
 
 def test_two_nodes_share_a_training(project, two_nodes):
