@@ -1,17 +1,19 @@
 """Several processes share a training: the weights of one, whatever their number, and whoever of them ends."""
 
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
-import time
 
+import psutil
 import pytest
 
 from attnprior.files import load_tensors
 from tests import processes as python
 from tests.stages import commands
+from tests.stages.test_resume import finish
 
 MIXED = {"mixup": 0.8, "cutmix": 1.0, "mix_probability": 0.7, "mix_switch": 0.5}
 SHARED = {
@@ -35,12 +37,6 @@ def arguments(case, count, **changes):
         argv = commands.teacher(recipe={k: v for k, v in recipe.items() if k not in ("betas", "eps")})
     argv[argv.index("--threads") + 1] = str(count)
     return argv
-
-
-def finish(process):
-    out, error = process.communicate(timeout=180)
-    assert process.returncode == 0, out + error
-    return out + error
 
 
 def made(project, folder, log):
@@ -141,34 +137,18 @@ def test_a_training_whose_process_is_killed_ends_and_goes_on(project, which):
     for line in process.stdout:
         if line.startswith("epoch 3:"):
             break
-    workers = children(process.pid)
+    workers = psutil.Process(process.pid).children()
     assert len(workers) == 2
-    subprocess.run(["kill", "-9", str(process.pid if which == "the launcher" else workers[1])], check=True)
+    os.kill(process.pid if which == "the launcher" else workers[1].pid, signal.SIGKILL)
     _, error = process.communicate(timeout=60)
     assert process.returncode == (-9 if which == "the launcher" else 1)
-    deadline = time.monotonic() + 45
-    while any(alive(pid) for pid in workers):
-        assert time.monotonic() < deadline, "processes of a killed training go on"
-        time.sleep(0.1)
+    assert psutil.wait_procs(workers, timeout=45)[1] == [], "processes of a killed training go on"
     if which == "a process":
         assert "error: process 0 of 2: the others cannot be reached, so one of them ended (" in error
     assert not (project / folder / "weights.safetensors").exists()
     assert "resuming attempt 2 after epoch" in finish(commands.start(rule, argv, project))
     events = made(project, folder, log)[3]
     assert [e["step"] for e in events if e["event"] == "metrics"] == list(range(1, 121))
-
-
-def children(pid):
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
-    return [int(p) for p in found.split()]
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_divergence_is_told_once(project):

@@ -9,7 +9,8 @@ import pytest
 from tests import processes
 from tests.slurm import service
 from tests.stages import commands
-from tests.stages.test_launch import CASES, arguments, close, finish, made, own
+from tests.stages.test_launch import CASES, arguments, close, made, own
+from tests.stages.test_resume import finish
 
 pytestmark = pytest.mark.slurm
 

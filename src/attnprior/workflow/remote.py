@@ -157,10 +157,7 @@ def cancel(job_ids: Iterable[str]) -> None:
 def _stop(found: list[dict]) -> None:
     for job in found:
         jobs.note(job, cancelled=True)
-    for where in {job["url"] for job in found}:
-        with contextlib.suppress(transport.Failed):
-            marks = [f"jobs/{job['id']}/{jobs.CANCEL}" for job in found if job["url"] == where]
-            transport.send_text(where, marks, "stop\n")
+    back.ask_to_stop(found)
 
 
 def main(argv: list[str]) -> int:

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from attnprior.errors import UserError
@@ -51,8 +52,7 @@ def status(job_id: str) -> str:
         why = str(e) if _beat(job, NONE) else None
     if why is None:
         return "running"
-    with contextlib.suppress(transport.Failed):  # should it still be there
-        transport.send_text(job["url"], [f"jobs/{job_id}/{jobs.CANCEL}"], "stop\n")
+    ask_to_stop([job])  # should it still be there
     _fail(job, why)
     return "failed"
 
@@ -68,6 +68,16 @@ def look(where: str, *, now: bool = False) -> None:
         return
     transport.follow(where, [f"jobs/{j['id']}" for j in jobs.at_work() if j["url"] == where], jobs.MIRROR)
     LOOKED.touch()
+
+
+def ask_to_stop(found: Iterable[dict]) -> None:
+    """Ask the nodes that work on these jobs to stop, as far as the URL can be reached."""
+    marks: dict[str, list[str]] = {}
+    for job in found:
+        marks.setdefault(job["url"], []).append(f"jobs/{job['id']}/{jobs.CANCEL}")
+    for where, names in marks.items():
+        with contextlib.suppress(transport.Failed):
+            transport.send_text(where, names, "stop\n")
 
 
 def silent(job: dict) -> bool:
