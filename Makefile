@@ -10,7 +10,7 @@ export DO_NOT_TRACK = 1
 BIN = .venv/bin
 SETTINGS = PYTHON='$(PYTHON)' TORCH_INDEX='$(TORCH_INDEX)'
 # Two worker processes share the tests, those with a common fixture in one of them (tests/conftest.py).
-SHARED = -n 2 --dist loadgroup
+SHARED = -n 2 --dist loadgroup --no-loadscope-reorder
 IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 
 # $(call phase,title,command): run it and say how long it took.
@@ -39,7 +39,7 @@ test-slow: test-environment ## run the slow tests
 
 test-faults: test-environment ## change every key and module; kills, damage, clones, servers (installs servers)
 	@sh tools/faults.sh
-	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest $(SHARED) --no-loadscope-reorder -m faults
+	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest $(SHARED) -m faults
 
 test-scale: test-environment ## measure every command on a study of 2,000 jobs (half an hour)
 	@OMP_NUM_THREADS=1 $(IN_VENV) python -m pytest -m scale

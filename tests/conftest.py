@@ -4,14 +4,31 @@ import signal
 
 import pytest
 
-# Files of `make test-faults` that take longest: first, so that no worker process is left with one at the end.
-LONGEST = ("tests/workflow/test_matrix.py", "tests/faults/test_kills.py", "tests/faults/test_damage.py")
+from tests.workflow import project as projects
+from tests.workflow import readers
+
+# Groups of tests that take longest: first, so that no worker process is left with one at the end.
+LONGEST = (
+    "finished",
+    "tests/workflow/test_matrix.py",
+    "tests/faults/test_kills.py::test_kills_at_random_moments",
+    "tests/workflow/test_agreement.py",
+)
 
 
 def pytest_configure():
     """Take SIGINT, which shells let background commands ignore: tests send it, and children inherit that."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A project that `attnprior run` has made once, traced, and git has committed; no test changes it."""
+    made = projects.create(tmp_path_factory.mktemp("finished") / "project")
+    made.attnprior("run", **readers.tracing(made.traces))
+    made.commit("Results")
+    return made
 
 
 @pytest.fixture
@@ -30,15 +47,22 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{test}: {text}")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist names the groups in the ids of tests, in the same hook
 def pytest_collection_modifyitems(items):
     """Keep together what shares costly fixtures: a file's tests, and those of the finished project.
 
-    The latter are two groups, since they take more than half of the time.
+    The latter are two groups, since they take more than half of the time. Tests of faults are one each: they
+    take minutes, and every worker process has their study soon.
     """
-    first = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: first.get(item.nodeid.split("::")[0], len(first)))
+    groups = {item: _group(item) for item in items}
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(groups[item], len(place)))
     for item in items:
-        group = item.nodeid.split("::")[0]
-        if "finished" in item.fixturenames and not group.endswith("test_agreement.py"):
-            group = "finished"
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+
+
+def _group(item) -> str:
+    file = item.nodeid.split("::")[0]
+    if file.startswith("tests/faults/"):
+        return item.nodeid
+    return "finished" if "finished" in item.fixturenames and not file.endswith("test_agreement.py") else file

@@ -206,7 +206,7 @@ def test_make_test_ends_with_pytest_and_checks_before_it(checkout):
         "ruff format --check",
         "snakefmt --check Snakefile workflow",
     ]
-    steps += ["snakemake --lint", "mypy src", "python -m pytest -n 2 --dist loadgroup"]
+    steps += ["snakemake --lint", "mypy src", "python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder"]
     places = [plan.index(step) for step in steps]
     assert places == sorted(places)
     assert plan.rstrip().endswith(steps[-1])
@@ -348,3 +348,10 @@ def test_clean_keeps_results_and_environment(checkout):
     assert make(checkout, "clean").returncode == 0
     assert all((checkout / name).exists() for name in kept)
     assert not any((checkout / name).exists() for name in gone)
+
+
+def test_tests_that_share_a_fixture_are_sent_to_one_worker_process(request):
+    """pytest-xdist reads groups from the ids that it gives to tests, which not every pytest takes."""
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("tests are not shared among worker processes here")
+    assert request.node.nodeid.endswith("@tests/test_packaging.py")

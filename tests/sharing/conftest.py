@@ -1,5 +1,5 @@
-"""The finished project of the workflow's tests serves here, too."""
+"""The project of the workflow's tests serves here, too."""
 
-from tests.workflow.conftest import finished, project
+from tests.workflow.conftest import project
 
-__all__ = ["finished", "project"]
+__all__ = ["project"]

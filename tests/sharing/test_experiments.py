@@ -33,10 +33,10 @@ def accuracy(metrics: dict, student: str) -> float:
     return metrics["model_i"][student]["top1_mean"]
 
 
-@pytest.fixture
-def expected(project: Project, tmp_path):
-    """What `attnprior run` makes of the change, in a checkout of its own."""
-    other = project.copy(tmp_path / "expected")
+@pytest.fixture(scope="module")
+def expected(finished: Project, tmp_path_factory):
+    """What `attnprior run` makes of the change, in a checkout of its own; no test changes it."""
+    other = finished.copy(tmp_path_factory.mktemp("expected") / "project")
     other.put("students.random.labels", 150)
     other.attnprior("run")
     return other
