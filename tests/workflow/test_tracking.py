@@ -485,6 +485,35 @@ def test_a_log_that_was_lost_between_attempts_makes_no_doubles(root):
     assert [p[0] for p in histories(root, run)["train_loss"]] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("passes", ["one process", "a process each"])
+def test_a_shorter_log_that_grows_while_it_is_followed_makes_no_doubles(root, passes):
+    """As when a node dies: its newest epochs were seen and tracked, and another node repeats them."""
+    tracker, total = tracking.Tracker(root, lambda: None), 0
+
+    def follow():
+        nonlocal total
+        if passes == "a process each":
+            return tracking.track(root).points
+        before, total = total, tracker.try_pass().points
+        return total - before
+
+    write_job(root, "impulse", steps=6, end=None)
+    assert follow() == 12
+    path = log_path(root, "impulse")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))  # start and epochs 0 to 2
+    log = EventLog(path)
+    start(log, "id-impulse", resume=True, attempt=2, job="train_student/digits/impulse/seed0")
+    assert follow() == 0
+    for step in range(3, 8):
+        log.metrics(step, row(step))
+        assert follow() == (2 if step > 5 else 0)
+    log.end("finished", {}, [])
+    follow()
+    run = stored(root)[0]["id-impulse"]
+    assert [p[0] for p in histories(root, run)["train_loss"]] == list(range(8))
+    assert run.info.status == "FINISHED"
+
+
 def test_the_rate_of_an_attempt_whose_log_is_gone_is_no_damage(root):
     def attempt(number, resumed, seconds, steps, end=()):
         log = EventLog(log_path(root, "impulse"))

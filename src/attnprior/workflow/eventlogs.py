@@ -35,6 +35,11 @@ class LoggedJob:
         return next(e for e in reversed(self.events) if e["event"] == "start")
 
     @property
+    def resumed(self) -> bool:
+        """Whether an attempt went on with another's state; the log need not have all epochs of the other."""
+        return self.latest_start.get("attempt", 1) > 1
+
+    @property
     def end(self) -> dict | None:
         """The `end` event, if the newest attempt has one."""
         for event in reversed(self.events):

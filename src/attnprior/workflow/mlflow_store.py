@@ -38,6 +38,7 @@ class KnownRun:
     deleted: bool
     start: int
     end: int
+    points: set[tuple[str, int]] | None = None  # (metric, step), read where the log may lack some of them
 
 
 class Store:
@@ -109,8 +110,9 @@ class Store:
             return 0
         if known is None:
             known = self._create(job)
-        present = self._stored(known) if first is None or job.filled else set()
-        points = [p for p in job.points(first or 0) if (p[0], p[3]) not in present]
+        if known.points is None and (first is None or job.filled or job.resumed):
+            known.points = self._stored(known)
+        points = [p for p in job.points(first or 0) if (p[0], p[3]) not in (known.points or ())]
         if status == "FINISHED" and not job.replaced:
             self._attach(known, job)
         all_tags = tags_of(job, self._studies) | {IMPORTED: job.fingerprint(len(job.lines))}
@@ -121,6 +123,8 @@ class Store:
         self._log(known.run_id, points, settings, tags)
         known.tags |= tags
         known.metrics |= {p[0] for p in points}
+        if known.points is not None:
+            known.points |= {(p[0], p[3]) for p in points}
         if known.status != status:
             self._set_status(known, status, milliseconds(job.events[-1]))
         return len(points)
@@ -150,7 +154,7 @@ class Store:
         return self.parents[key]
 
     def _stored(self, known: KnownRun) -> set[tuple[str, int]]:
-        """Return the (metric, step) pairs in the store, for a log that does not continue the imported one."""
+        """Return the (metric, step) pairs in the store, which may be more than are in the log."""
         return {
             (key, m.step) for key in known.metrics for m in self.client.get_metric_history(known.run_id, key)
         }
