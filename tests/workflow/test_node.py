@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -42,13 +43,15 @@ if asked:
 
 
 class Place:
-    """A URL that is a folder, where the test asks for jobs."""
+    """A URL that is a folder, where the test asks for jobs; nodes share a folder, so ids are its own."""
 
     def __init__(self, folder: Path) -> None:
         self.url, self.folder = str(folder), folder
+        self.first, self.second = (f"job-{k}-{uuid.uuid4().hex[:12]}" for k in (1, 2))
         folder.mkdir()
 
-    def ask(self, command: str, job_id: str = "job-1", **more) -> dict:
+    def ask(self, command: str, job_id: str | None = None, **more) -> dict:
+        job_id = job_id or self.first
         job = {
             "id": job_id,
             "job": "t",
@@ -76,12 +79,12 @@ class Place:
         path.rename(self.folder / "files" / sha)
         return sha
 
-    def end(self, job_id: str = "job-1") -> dict:
-        return json.loads((self.folder / "jobs" / job_id / "end.json").read_text())
+    def end(self, job_id: str | None = None) -> dict:
+        return json.loads((self.folder / "jobs" / (job_id or self.first) / "end.json").read_text())
 
-    def start(self, job_id: str = "job-1") -> subprocess.Popen:
+    def start(self, job_id: str | None = None) -> subprocess.Popen:
         env = environment(PYTHONPATH=str(ROOT / "src"), ATTNPRIOR_REMOTE_SECONDS="0.2")
-        command = [sys.executable, "-m", "attnprior.workflow.node", self.url, job_id]
+        command = [sys.executable, "-m", "attnprior.workflow.node", self.url, job_id or self.first]
         return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
 
 
@@ -95,7 +98,7 @@ def place(tmp_path, monkeypatch):
 
 
 def run(place) -> int:
-    return node.Node(place.url, "job-1").run()
+    return node.Node(place.url, place.first).run()
 
 
 def test_inputs_come_outputs_and_logs_go_and_nothing_stays(place, tmp_path):
@@ -151,10 +154,10 @@ def stopped_and_resumed(place, ask) -> None:
     assert place.end()["status"] == "failed" and "stopped by" in place.end()["logs"]["logs/t.log"]
     saved = int(state.read_text())
     assert f"after {saved}" in place.end()["logs"]["logs/t.log"]
-    place.ask(job_id="job-2", after=["job-1"], **asked)
-    assert place.start("job-2").wait(timeout=120) == 0
-    assert place.end("job-2")["logs"]["logs/t.log"] == f"from {saved}\n"
-    assert not state.exists() and not (place.folder / "jobs/job-1").exists()
+    place.ask(job_id=place.second, after=[place.first], **asked)
+    assert place.start(place.second).wait(timeout=120) == 0
+    assert place.end(place.second)["logs"]["logs/t.log"] == f"from {saved}\n"
+    assert not state.exists() and not (place.folder / "jobs" / place.first).exists()
 
 
 def until(true) -> None:
@@ -170,7 +173,7 @@ def test_a_signal_stops_the_stage_and_another_attempt_resumes(place, number):
 
 
 def test_a_request_at_the_url_stops_the_stage(place):
-    stopped_and_resumed(place, lambda _: (place.folder / "jobs/job-1/cancel").touch())
+    stopped_and_resumed(place, lambda _: (place.folder / "jobs" / place.first / "cancel").touch())
 
 
 def test_files_are_sent_once_by_content_and_renewed_by_name(place, tmp_path):
