@@ -1,4 +1,9 @@
+import json
 import os
+import re
+import subprocess
+import sys
+import time
 from importlib import util
 from pathlib import Path
 
@@ -86,3 +91,51 @@ def copied(project: ClusterProject, root: Path) -> ClusterProject:
     made = ClusterProject(project.copy(root).root)
     made.slurm = project.slurm
     return made
+
+
+def events(project, job):
+    text = (project.root / "logs" / f"{job}.events.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+class Background:
+    """A run that a test disturbs."""
+
+    def __init__(self, project, *args, **more):
+        self.project = project
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "attnprior", "run", "--", "--profile", PROFILE, *args],
+            cwd=project.root,
+            env=projects.environment(**project.environment(**more)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def until(self, true, seconds=600):
+        end = time.monotonic() + seconds
+        while not true():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < end, self.project.slurm.log()
+            time.sleep(0.3)
+
+    def training(self):
+        """Return Slurm's number of a student that has finished an epoch and trains, or None."""
+        for number, comment in self.project.slurm.jobs("RUNNING").items():
+            found = re.fullmatch(r"rule_train_student_wildcards_(\w+?)_(\w+)_(\d+)", comment)
+            if found:
+                job = f"train_student/{found[1]}/{found[2]}/seed{found[3]}"
+                path = self.project.root / "logs" / f"{job}.events.jsonl"
+                if path.exists() and '"metrics"' in path.read_text():
+                    return number, job
+        return None
+
+    def caught(self):
+        found = []
+        self.until(lambda: found.append(self.training()) or found[-1] is not None)
+        return found[-1]
+
+    def finish(self, seconds=1200):
+        out, err = self.process.communicate(timeout=seconds)
+        return subprocess.CompletedProcess([], self.process.returncode, out, err)

@@ -2,27 +2,19 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter
 
 import pytest
 
-from tests.slurm.conftest import PROFILE
-from tests.workflow.project import environment
+from tests.slurm.conftest import Background, events
 
 pytestmark = pytest.mark.slurm
 TRAININGS = ("--until", "train_student")
-
-
-def events(project, job):
-    text = (project.root / "logs" / f"{job}.events.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def lengthen(project, epochs):
@@ -35,49 +27,6 @@ def again(project, job):
     """Return whether the second attempt of a job has begun to train."""
     path = project.root / "logs" / f"{job}.events.jsonl"
     return path.exists() and any(e["event"] == "start" and e["attempt"] > 1 for e in events(project, job))
-
-
-class Background:
-    """A run that a test disturbs."""
-
-    def __init__(self, project, *args, **more):
-        self.project = project
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "attnprior", "run", "--", "--profile", PROFILE, *args],
-            cwd=project.root,
-            env=environment(**project.environment(**more)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def until(self, true, seconds=600):
-        end = time.monotonic() + seconds
-        while not true():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < end, self.project.slurm.log()
-            time.sleep(0.3)
-
-    def training(self):
-        """Return Slurm's number of a student that has finished an epoch and trains, or None."""
-        for number, comment in self.project.slurm.jobs("RUNNING").items():
-            found = re.fullmatch(r"rule_train_student_wildcards_(\w+?)_(\w+)_(\d+)", comment)
-            if found:
-                job = f"train_student/{found[1]}/{found[2]}/seed{found[3]}"
-                path = self.project.root / "logs" / f"{job}.events.jsonl"
-                if path.exists() and '"metrics"' in path.read_text():
-                    return number, job
-        return None
-
-    def caught(self):
-        found = []
-        self.until(lambda: found.append(self.training()) or found[-1] is not None)
-        return found[-1]
-
-    def finish(self, seconds=1200):
-        out, err = self.process.communicate(timeout=seconds)
-        return subprocess.CompletedProcess([], self.process.returncode, out, err)
 
 
 def resumed_without_repetition(project, job):
