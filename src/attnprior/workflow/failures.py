@@ -22,7 +22,7 @@ def explain(progress: Progress, log: Path, returncode: int) -> None:
     for job in silent:
         why = blamed[job.outputs[0]] or _own_words(job) or f"{KILLED} (log: {job.logs['text']})"
         print(f"error: {job.key}: {why}", file=sys.stderr)
-    if not (progress.snapshot.failed or progress.snapshot.stopped or silent):
+    if returncode < 0 or not (progress.snapshot.failed or progress.snapshot.stopped or silent):
         print(f"error: snakemake {_own_failure(log, returncode)}", file=sys.stderr)
     for folder in full_disks(unfinished):
         print(f"error: {folder}: the disk is full; free space, then `attnprior run` goes on", file=sys.stderr)
