@@ -26,14 +26,21 @@ MADE = ("data", "teachers", "fits", "runs", "logs", "checkpoints", ".snakemake",
 
 
 @dataclass
+class Kill:
+    """What was killed, and whether that was between two epochs of a training."""
+
+    victim: str
+    in_training: bool
+
+
+@dataclass
 class Outcome:
-    """What a disturbed run said, and whether the signal came while an epoch was being trained."""
+    """How a disturbed run ended, what it said, and what was killed in it."""
 
     status: int
     out: str
     err: str
-    hit: bool
-    in_training: bool
+    kills: list[Kill]
 
 
 class Run:
@@ -77,9 +84,9 @@ class Run:
             time.sleep(0.02)
         return True
 
-    def finish(self, hit: bool = True, in_training: bool = False, timeout: float = 600) -> Outcome:
+    def finish(self, kills: list[Kill] | None = None, timeout: float = 600) -> Outcome:
         status = self.process.wait(timeout)
-        return Outcome(status, self._out.read_text(), self._err.read_text(), hit, in_training)
+        return Outcome(status, self._out.read_text(), self._err.read_text(), kills or [])
 
 
 def epochs(project: Project) -> int:
@@ -101,32 +108,45 @@ def training(project: Project) -> bool:
     return False
 
 
-def kill(project: Project, victim: str, rng: random.Random) -> Outcome:
-    """Start a run, kill one of its processes at a random moment, and wait for the run to end.
-
-    The moment is a number of epochs after the start, or of seconds.
-    """
-    run, before = Run(project), epochs(project)
+def moment(run: Run, rng: random.Random) -> bool:
+    """Wait for a random moment, so many epochs or seconds from now; False if the run ended before."""
     if rng.random() < 0.8:
-        more = rng.randrange(1, 12)
-        hit = run.until(lambda: epochs(project) >= before + more)
+        goal = epochs(run.project) + rng.randrange(1, 12)
+        reached = run.until(lambda: epochs(run.project) >= goal)
     else:
         at = time.monotonic() + rng.uniform(0.5, 15)
-        hit = run.until(lambda: time.monotonic() >= at)
+        reached = run.until(lambda: time.monotonic() >= at)
     time.sleep(rng.uniform(0, 0.2))
-    in_training = training(project)
+    return reached
+
+
+def strike(run: Run, victim: str) -> Kill | None:
+    """Kill one process of the run; None if it had ended."""
+    in_training = training(run.project)
     if victim == "attnprior":
         targets = [run.process.pid]
-    else:
-        hit = hit and run.until(lambda: bool(run.below(VICTIMS[victim])))
+    elif run.until(lambda: bool(run.below(VICTIMS[victim]))):
         targets = [p.pid for p in run.below(VICTIMS[victim])][:1]
-    others = [p.pid for p in run.below(VICTIMS["snakemake"])]
-    hit = hit and bool(targets) and run.process.poll() is None
-    for pid in targets if hit else []:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    ended = run.finish(hit, hit and in_training)
-    if victim == "attnprior" and hit:
+    else:
+        return None
+    if not targets or run.process.poll() is not None:
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(targets[0], signal.SIGKILL)
+    return Kill(victim, in_training)
+
+
+def kill(project: Project, victims: tuple[str, ...], rng: random.Random) -> Outcome:
+    """Start a run, kill one process after the other at random moments, and wait for the run to end."""
+    run, kills = Run(project), []
+    for victim in victims:
+        others = [p.pid for p in run.below(VICTIMS["snakemake"])] if moment(run, rng) else []
+        struck = strike(run, victim)
+        if struck is None:
+            break
+        kills.append(struck)
+    ended = run.finish(kills)
+    if kills and kills[-1].victim == "attnprior":
         alive = [pid for pid in others if psutil.pid_exists(pid)]
         if alive and rng.random() < 0.5:
             refused = project.attnprior("run", ok=False)

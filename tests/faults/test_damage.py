@@ -1,4 +1,4 @@
-"""One flipped bit, a cut or an empty file: made again with the same bytes, or named in one line."""
+"""One flipped bit, a cut file, down to nothing: made again with the same bytes, or named in one line."""
 
 import json
 import os
@@ -42,11 +42,7 @@ def flip(content: bytes, rng: random.Random) -> bytes:
 
 
 def cut(content: bytes, rng: random.Random) -> bytes:
-    return content[: rng.randrange(1, len(content))]
-
-
-def emptied(content: bytes, rng: random.Random) -> bytes:
-    return b""
+    return content[: rng.choice([0, 1, 1]) * rng.randrange(1, len(content))]
 
 
 def victim(project, kind, rng):
@@ -114,11 +110,11 @@ def try_damage(project, expected, kind, how, rng):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("how", [flip, cut, emptied])
+@pytest.mark.parametrize("how", [flip, cut])
 def test_damaged_files(project, expected, how, measured):
     rng = random.Random(f"{SEED}{how.__name__}")
     for kind in KINDS:
-        if how is flip or rng.random() < 0.4 or kind in OF_DVC:
+        if how is flip or rng.random() < 0.5 or kind in OF_DVC:
             measured(try_damage(project, expected, kind, how, rng))
     assert "nothing to do" in project.attnprior("run").stdout
 
@@ -132,7 +128,7 @@ def test_a_damaged_list_of_dvc_is_not_believed(project, expected, measured):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("how", [flip, cut, emptied])
+@pytest.mark.parametrize("how", [flip, cut])
 def test_a_damaged_checkpoint_is_not_used(project, expected, how):
     rng = random.Random(f"{SEED}{how.__name__}")
     disturb.remove(project.root / f"{RUN}/run.json")
@@ -152,7 +148,7 @@ def test_a_damaged_checkpoint_is_not_used(project, expected, how):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("how", [flip, cut, emptied])
+@pytest.mark.parametrize("how", [flip, cut])
 def test_a_damaged_event_log_is_named_and_results_stay(project, expected, undisturbed, how):
     """Before MLflow had the points: a flipped digit is corrected by history.csv; else the log is named."""
     rng = random.Random(f"{SEED}{how.__name__}")
@@ -171,7 +167,7 @@ def test_a_damaged_event_log_is_named_and_results_stay(project, expected, undist
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("how", [flip, cut, emptied])
+@pytest.mark.parametrize("how", [flip, cut])
 def test_a_damaged_mlflow_store_is_named_or_right(project, expected, undisturbed, how):
     rng = random.Random(f"{SEED}{how.__name__}")
     store = project.root / "mlflow.db"

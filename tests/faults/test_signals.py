@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import disturb, study
 
-SIGNALS = int(os.environ.get("ATTNPRIOR_TEST_SIGNALS", "12"))
+SIGNALS = int(os.environ.get("ATTNPRIOR_TEST_SIGNALS", "8"))
 SEED = int(os.environ.get("ATTNPRIOR_TEST_SEED", "20240503"))
 
 

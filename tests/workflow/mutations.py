@@ -55,7 +55,7 @@ def other_order(params):
 
 # What must leave the tables; test_matrix.py names the paths that go with it.
 DROPS: dict[str, Callable[[dict], dict]] = {
-    "a seed": lambda p: put(p, "studies.digits.seeds", p["studies"]["digits"]["seeds"][:1]),
+    "a seed": lambda p: put(p, "studies.probe.seeds", p["studies"]["probe"]["seeds"][:1]),
     "students": without_student,
     "a data set": lambda p: put(p, "studies.digits.datasets", ["spare"]),
 }

@@ -45,10 +45,10 @@ def small(params: dict) -> dict:
 
 
 def every_kind(params: dict) -> dict:
-    """Return the shipped settings with few epochs, an override, and an inactive entry of each kind."""
+    """Return the shipped settings with a seed, few epochs, an override and an inactive entry of each kind."""
     panels = params["studies"]["digits"]["panels"]
     params = small(params)
-    params["studies"]["digits"]["panels"] = panels
+    params["studies"]["digits"].update(panels=panels, seeds=[0])
     params["students"]["distil"]["overrides"] = {"lr": 0.001}
     params["active"] = ["digits"]
     params["models"]["spare"] = {**params["models"]["model_i"]}

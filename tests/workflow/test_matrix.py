@@ -26,7 +26,7 @@ FIXED = re.compile(
 )
 # What a drop takes out of the inputs of tables, figures and pages.
 DROPPED = {
-    "a seed": r"^(runs/(digits|spare)|fits/impulse3)/.*seed1/",  # of the study `digits`
+    "a seed": r"^(runs|teachers|fits)/.*_probe__tiny/.*seed1/",  # of the study in a file of its own
     "students": r"/(copy|copy_random_teacher|copy_other_image|vit_\w+)/",
     "a data set": r"runs/digits/",
 }
