@@ -4,6 +4,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 import yaml
@@ -45,6 +46,15 @@ def differing(project: Project, expected: dict[str, bytes]) -> list[str]:
     """Return the artifacts of `project` that are not as expected, missing ones included."""
     found = project.contents()
     return sorted(p for p in {*found, *expected} if found.get(p) != expected.get(p))
+
+
+def altered(project: Project, expected: dict[str, bytes]) -> list[str]:
+    """Return the artifacts that are there and not as expected.
+
+    Without what a killed job left of a file that it was writing: it goes when that job has finished.
+    """
+    found = project.contents()
+    return [p for p in found if found[p] != expected.get(p) and not fnmatch(p, "*/.*.tmp")]
 
 
 def wrong_records(project: Project, expected: dict[str, bytes]) -> list[str]:

@@ -24,8 +24,7 @@ RUNS = (
 
 def assert_consistent(project, expected, when):
     """Nothing that is there differs from the undisturbed run, and nothing else is recorded."""
-    found = project.contents()
-    assert [p for p in found if found[p] != expected[p]] == [], when
+    assert study.altered(project, expected) == [], when
     assert study.wrong_records(project, expected) == [], when
 
 

@@ -40,8 +40,7 @@ def test_signals_at_random_moments(undisturbed, expected, tmp_path, measured):
             assert "resume" in ended.err or "goes on" in ended.err, when
             sent += 1
             in_training += was_training
-        found = project.contents()
-        assert [p for p in found if found[p] != expected[p]] == [], when
+        assert study.altered(project, expected) == [], when
         assert study.wrong_records(project, expected) == [], when
         if ended.status == 0:
             assert study.differing(project, expected) == []

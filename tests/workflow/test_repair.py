@@ -200,3 +200,18 @@ def test_a_store_whose_writer_was_killed_in_a_transaction_is_read_as_before_it(c
     assert (checkout / "mlflow.db-journal").stat().st_size
     uri = f"sqlite:///{checkout}/mlflow.db"
     assert mlflow_open.count_runs(uri) == 3000
+
+
+def test_what_a_killed_job_left_of_its_outputs_goes_and_nothing_else(tmp_path):
+    output = tmp_path / "a[1].safetensors"
+    names = (
+        output.name,
+        ".a[1].safetensors.x1y2.tmp",
+        ".a1.safetensors.x1y2.tmp",
+        ".other.x1y2.tmp",
+        "x.tmp",
+    )
+    for name in names:
+        (tmp_path / name).touch()
+    repair.remove_left_over([str(output), str(tmp_path / "nowhere/b.json")])
+    assert {p.name for p in tmp_path.iterdir()} == {*names} - {".a[1].safetensors.x1y2.tmp"}

@@ -4,12 +4,13 @@ Artifacts are judged by `state`. Here are files that the engines write in place,
 """
 
 import contextlib
+import glob
 import json
 import os
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,13 @@ def remove_cut_rwlock() -> None:
             if last:
                 RWLOCK.unlink(missing_ok=True)
             time.sleep(0.2)  # another DVC command may be writing it
+
+
+def remove_left_over(outputs: Iterable[str]) -> None:
+    """Remove what a killed attempt at a job left of its outputs; the job has finished since."""
+    for output in map(Path, outputs):
+        for path in output.parent.glob(f".{glob.escape(output.name)}.*.tmp"):
+            path.unlink(missing_ok=True)
 
 
 def remove_damaged_checkpoints() -> list[Path]:

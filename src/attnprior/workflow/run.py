@@ -155,6 +155,8 @@ def _snakemake(
             failed += progress.stopped() if done else []  # Snakemake may have submitted them again
             screen.show(finished, [] if stopper.number else failed)
             recorder.finished(finished)
+            for job in finished:
+                repair.remove_left_over(job.outputs)
             if done:
                 break
             stopper.enforce()
