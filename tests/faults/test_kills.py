@@ -14,11 +14,13 @@ SEED = int(os.environ.get("ATTNPRIOR_TEST_SEED", "20240501"))
 IN_TRAINING = 0.5  # of the kills, at least
 # What is killed in one run, one after the other: it outlives its tracker, and the jobs beside the killed one.
 RUNS = (
-    ("job", "snakemake"),
-    ("tracker", "job", "attnprior"),
-    ("tracker", "snakemake"),
-    ("job", "attnprior"),
+    ("attnprior",),
     ("tracker", "job"),
+    ("snakemake",),
+    ("job", "attnprior"),
+    ("tracker", "snakemake"),
+    ("job", "snakemake"),
+    ("tracker", "attnprior"),
 )
 
 
