@@ -93,6 +93,12 @@ def copied(project: ClusterProject, root: Path) -> ClusterProject:
     return made
 
 
+def student_of(comment: str) -> str | None:
+    """Return DATASET/STUDENT/seedN of Slurm's comment on a job that trains a student, None for other jobs."""
+    found = re.fullmatch(r"rule_train_student_wildcards_(\w+?)_(\w+)_(\d+)", comment)
+    return f"{found[1]}/{found[2]}/seed{found[3]}" if found else None
+
+
 def events(project, job):
     text = (project.root / "logs" / f"{job}.events.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
@@ -123,9 +129,8 @@ class Background:
     def training(self):
         """Return Slurm's number of a student that has finished an epoch and trains, or None."""
         for number, comment in self.project.slurm.jobs("RUNNING").items():
-            found = re.fullmatch(r"rule_train_student_wildcards_(\w+?)_(\w+)_(\d+)", comment)
-            if found:
-                job = f"train_student/{found[1]}/{found[2]}/seed{found[3]}"
+            if student := student_of(comment):
+                job = f"train_student/{student}"
                 path = self.project.root / "logs" / f"{job}.events.jsonl"
                 if path.exists() and '"metrics"' in path.read_text():
                     return number, job

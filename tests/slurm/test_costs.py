@@ -1,7 +1,6 @@
 """What the cluster costs: the process that submits, the start of a job on its node, many short jobs."""
 
 import os
-import re
 import signal
 import statistics
 import sys
@@ -10,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from tests.slurm.conftest import Background, copied, events
+from tests.slurm.conftest import Background, copied, events, student_of
 
 pytestmark = pytest.mark.slurm
 SHORT, LONG = 60, 100  # jobs
@@ -42,11 +41,9 @@ def test_a_job_starts_soon_on_its_node(whole, measured):
     torch = float(whole.slurm.ask("srun", "-n1", "sh", "-c", say)) / 1e6
     of_snakemake, own = [], []
     for number, comment in whole.slurm.jobs("all").items():
-        found = re.fullmatch(r"rule_train_student_wildcards_(\w+?)_(\w+)_(\d+)", comment)
-        slurm = whole.slurm.job(number)
-        if not found or slurm["WorkDir"] != str(whole.root):
+        name, slurm = student_of(comment), whole.slurm.job(number)
+        if not name or slurm["WorkDir"] != str(whole.root):
             continue
-        name = f"{found[1]}/{found[2]}/seed{found[3]}"
         startup = whole.record(f"runs/{name}/run.json")["seconds"]["startup"]
         began = time.mktime(time.strptime(slurm["StartTime"], "%Y-%m-%dT%H:%M:%S"))
         of_snakemake.append(events(whole, f"train_student/{name}")[0]["time"] - startup - began)
