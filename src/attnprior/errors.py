@@ -1,4 +1,6 @@
-"""Errors that a user can act on."""
+"""Errors that a user can act on, and how they are told."""
+
+import sys
 
 
 class UserError(Exception):
@@ -16,6 +18,11 @@ class BusyError(UserError):
 def one_line(text: object) -> str:
     """Return `text` with every run of white space, line ends included, as one blank."""
     return " ".join(str(text).split())
+
+
+def tell(line: str) -> None:
+    """Write a line to stderr in one piece, so that processes that share it never mix their lines."""
+    sys.stderr.write(f"{line}\n")  # `print` writes the line end by itself where Python is unbuffered
 
 
 def nearest(word: str, allowed) -> str:

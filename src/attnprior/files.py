@@ -1,6 +1,7 @@
 """Files: atomic writes, content hashes, and safetensors with a JSON header."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -62,6 +63,12 @@ def atomic(path):
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def left_over(path) -> list[Path]:
+    """Return the temporary files that killed writers of `path` left beside it."""
+    path = Path(path)
+    return sorted(path.parent.glob(f".{glob.escape(path.name)}.*.tmp"))
 
 
 def write_text(path, text: str) -> None:

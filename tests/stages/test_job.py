@@ -74,6 +74,34 @@ def test_a_user_error_is_one_line_and_leaves_no_run_json(capsys):
     assert events()[-1]["status"] == "failed" and events()[-1]["error"] == "models.x.y: 3; allowed: 1 or 2"
 
 
+def test_an_error_is_written_in_one_piece_for_processes_share_their_log(monkeypatch):
+    written = []
+    monkeypatch.setattr(jobs.sys.stderr, "write", written.append)
+
+    def work(_):
+        raise UserError("recipes.short: lr is negative; use one above 0")
+
+    assert run_stage(STAGE, work, arguments()) == 1
+    assert written == ["error: recipes.short: lr is negative; use one above 0\n"]
+
+
+def test_a_signal_while_an_error_is_told_does_not_take_its_place(monkeypatch, capsys):
+    shown = jobs.one_line
+
+    def told(text):
+        signal.raise_signal(signal.SIGTERM)
+        return shown(text)
+
+    monkeypatch.setattr(jobs, "one_line", told)
+
+    def work(_):
+        raise UserError("recipes.short: lr is negative; use one above 0")
+
+    assert run_stage(STAGE, work, arguments()) == 1
+    assert capsys.readouterr().err == "error: recipes.short: lr is negative; use one above 0\n"
+    assert events()[-1]["error"].startswith("recipes.short")
+
+
 def test_any_other_error_shows_its_traceback_and_ends_in_one_line(capsys):
     assert run_stage(STAGE, lambda job: 1 // 0, arguments()) == 1
     lines = capsys.readouterr().err.splitlines()

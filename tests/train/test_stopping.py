@@ -154,6 +154,15 @@ def test_once_the_state_is_saved_or_all_is_written_signals_are_ignored(tmp_path)
         signal.raise_signal(signal.SIGTERM)  # of the next job of this process
 
 
+@pytest.mark.parametrize("error", [UserError("diverged"), ValueError("a fault")])
+def test_an_error_of_the_loop_is_not_hidden_by_a_signal_that_follows(error):
+    with handled():
+        with pytest.raises(type(error), match=str(error)), stopping.watching(lambda: 0.0):
+            raise error
+        for number in stopping.SIGNALS:
+            signal.raise_signal(number)
+
+
 def test_a_signal_while_the_interpreter_ends_takes_nothing_from_a_finished_job():
     code = (
         "import os, signal; from attnprior.train import stopping\n"

@@ -16,17 +16,6 @@ from attnprior.report.words import ONE_SEED, teachers
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLES = {
-    "accuracy": "Test accuracy by arm",
-    "labels": "Test accuracy over the number of labels",
-    "curves": "Learning curves",
-    "impulse": "Impulse maps before and after training",
-    "attention": "Where the networks look",
-    "reconstruction": "What the masked autoencoders rebuild",
-    "redundancy": "Ranks of tokens and the redundancy condition",
-    "confusion": "Confusion matrices",
-}
-
 
 @dataclass(frozen=True)
 class Drawn:

@@ -1,7 +1,7 @@
 """What figures and page are made from, read and checked: nothing of another study, nothing cut off."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def read_comparisons(path: str, name: str, study: Study) -> list[Row]:
     return rows
 
 
-def read_captions(path: str, figures: Sequence[str]) -> dict[str, Any]:
+def read_captions(path: str, figures: Collection[str]) -> dict[str, Any]:
     """Return the content of captions.json.
 
     Raises:

@@ -18,7 +18,7 @@ from attnprior.report import curves as learning
 from attnprior.report import figures, labels, looks, maps, style
 from attnprior.report import redundancy as ranks
 from attnprior.report.inputs import read_results, read_table
-from attnprior.report.names import column
+from attnprior.report.names import TITLES, column
 from attnprior.report.tables import csv_text
 from attnprior.report.words import scale
 from attnprior.stages.compare import identity, match_runs
@@ -201,7 +201,7 @@ def draw(
     about = {
         "captions": {name: d.caption + said for name, d in drawn.items()},  # first: see workflow/report/*.rst
         "left_out": [name for name, d in drawn.items() if d.left_out],
-        "titles": figures.TITLES,
+        "titles": TITLES,
     }
     write_json(out / "captions.json", about)
     columns = ["actual", *(column(study.datasets, d, a) for d, a in counts)]

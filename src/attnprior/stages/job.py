@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from attnprior import provenance
 from attnprior.config import Compute, build
-from attnprior.errors import BusyError, UserError, one_line
+from attnprior.errors import BusyError, UserError, one_line, tell
 from attnprior.events import EventLog
 from attnprior.files import digest, sealed, sha256, write_json
 from attnprior.ranks import leads, rank, size, wanted, without_processes
@@ -280,16 +280,17 @@ def _run(stage: Stage, work: Callable[[Job], dict], args: argparse.Namespace) ->
     except stopping.Stopped as e:
         assert job is not None
         if leads():
-            print(e, file=sys.stderr)
+            tell(str(e))
         job.stop(str(e))
         return e.status
     except BaseException as e:
+        stopping.ignore()  # a signal now would keep this error from being told
         expected = isinstance(e, UserError)
         if not expected and isinstance(e, Exception):
             traceback.print_exc()
         text = one_line(e) if expected or isinstance(e, SystemExit) else one_line(f"{type(e).__name__}: {e}")
         text = text.removeprefix("params.yaml: ")  # it may stand in a file of studies/
-        print(f"error: {text}" if leads() else f"process {rank()}: {text}", file=sys.stderr)
+        tell(f"error: {text}" if leads() else f"process {rank()}: {text}")
         if job is not None and not isinstance(e, BusyError):
             job.fail(text)
         if isinstance(e, SystemExit):

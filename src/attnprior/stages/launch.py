@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from attnprior.errors import UserError, one_line
+from attnprior.errors import UserError, one_line, tell
 from attnprior.train import stopping
 
 NODES, NODE, RENDEZVOUS = "ATTNPRIOR_NODES", "ATTNPRIOR_NODE", "ATTNPRIOR_RENDEZVOUS"
@@ -29,20 +29,19 @@ def launch(rule: str, argv: Sequence[str], processes: int) -> int:
     """
     module = f"attnprior.stages.{rule}"
     try:
-        nodes, meeting = _nodes(), os.environ.get(RENDEZVOUS)
+        nodes = _nodes()
         if processes % nodes:
             raise UserError(
                 f"the recipe has processes {processes}, which {nodes} nodes cannot share evenly;"
                 f" use a multiple of {nodes}, or another number of nodes"
             )
-        if nodes > 1 and meeting is None:
+        if nodes > 1 and RENDEZVOUS not in os.environ:
             return _on_each_node(module, argv, nodes)
-        if nodes > 1:
-            _check_meeting(str(meeting), nodes)
+        where = ["--standalone"] if nodes == 1 else _meeting(nodes)
     except UserError as e:
-        print(f"error: {one_line(e)}", file=sys.stderr)
+        tell(f"error: {one_line(e)}")
         return 1
-    return _here(module, argv, processes // nodes, nodes, meeting)
+    return _here(module, argv, processes // nodes, where)
 
 
 def _nodes() -> int:
@@ -54,13 +53,16 @@ def _nodes() -> int:
     return 1
 
 
-def _check_meeting(meeting: str, nodes: int) -> None:
+def _meeting(nodes: int) -> list[str]:
+    """Return torchrun's arguments for one of several nodes, as the environment tells them."""
+    meeting = os.environ[RENDEZVOUS]
     host, _, port = meeting.rpartition(":")
     if not host or not port.isdecimal():
         raise UserError(f"{RENDEZVOUS}: {meeting!r} is not HOST:PORT; name a free port of node 0")
     node = os.environ.get(NODE) or os.environ.get("SLURM_NODEID", "")
     if not node.isdecimal() or int(node) >= nodes:
         raise UserError(f"{NODE}: {node!r} is no number from 0 to {nodes - 1}; each node has its own")
+    return [f"--nnodes={nodes}", f"--node-rank={node}", f"--master-addr={host}", f"--master-port={port}"]
 
 
 def _on_each_node(module: str, argv: Sequence[str], nodes: int) -> int:
@@ -79,17 +81,12 @@ def _on_each_node(module: str, argv: Sequence[str], nodes: int) -> int:
     os.execvp("srun", [*step, "--kill-on-bad-exit=0", sys.executable, "-m", module, *argv])
 
 
-def _here(module: str, argv: Sequence[str], each: int, nodes: int, meeting: str | None) -> int:
-    """Start `each` processes on this machine, one of `nodes`, and wait for them."""
+def _here(module: str, argv: Sequence[str], each: int, where: list[str]) -> int:
+    """Run `each` processes on this machine and return the exit status; `where` is what torchrun is told."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each process sets its own
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    where = ["--standalone"]
-    if nodes > 1:
-        node = os.environ.get(NODE) or os.environ.get("SLURM_NODEID", "")
-        host, _, port = str(meeting).rpartition(":")
-        where = [f"--nnodes={nodes}", f"--node-rank={node}", f"--master-addr={host}", f"--master-port={port}"]
     own = "--signals-to-handle=SIGQUIT"  # not those that a training takes as a request: they are passed on
     for number in stopping.SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:

@@ -53,8 +53,7 @@ def work(job: Job) -> dict:
     from attnprior.train.checkpoint import Checkpoint
     from attnprior.train.probe import probe_encoder
 
-    parallel.join(device)
-    with job.resume(Checkpoint) as checkpoint:
+    with parallel.joined(device), job.resume(Checkpoint) as checkpoint:
         if teacher.source == "mae":
             network, rows, flops = pretrain(job, teacher, model, data, device, checkpoint)
             encoder = network.encoder

@@ -16,21 +16,12 @@ from attnprior.report.inputs import (
     read_svg,
     read_table,
 )
+from attnprior.report.names import TITLES
 from attnprior.report.page import render
 from attnprior.stages.compare import match_runs
 from attnprior.stages.job import Job, Stage, run_stage
 
 STAGE = Stage("report", wildcards=("study",), inputs=("runs*",), outputs=("output",), options=("tables_dir",))
-FIGURES = (
-    "accuracy",
-    "labels",
-    "curves",
-    "impulse",
-    "attention",
-    "reconstruction",
-    "redundancy",
-    "confusion",
-)
 TABLES = ("results.csv", "comparisons.csv", "table.csv", "metrics.json")
 
 
@@ -38,7 +29,7 @@ def work(job: Job) -> dict:
     """Write the page; it has no metrics of its own."""
     name, folder = job.wildcards["study"], job.args.tables_dir
     histories = {run: Path(run).with_name("history.csv").as_posix() for run in job.args.runs}
-    drawn = {figure: f"{folder}/figures/{figure}.svg" for figure in FIGURES}
+    drawn = {figure: f"{folder}/figures/{figure}.svg" for figure in TITLES}
     captions = f"{folder}/figures/captions.json"
     read = [*(f"{folder}/{table}" for table in TABLES), *drawn.values(), captions, *histories.values()]
     job.inputs |= {path: sha256(path) for path in read}
@@ -52,7 +43,7 @@ def work(job: Job) -> dict:
     comparisons = read_comparisons(f"{folder}/{TABLES[1]}", name, study)
     table = read_table(f"{folder}/{TABLES[2]}", name, study)
     runs = {path.as_posix(): read_record(path, key) for key, path in given.items()}
-    about = read_captions(captions, FIGURES)
+    about = read_captions(captions, TITLES)
     figures = [
         {
             "name": figure,

@@ -51,8 +51,7 @@ def work(job: Job) -> dict:
     from attnprior.train.schedule import describe
     from attnprior.train.students import build_network, load_network, predictions, train_network
 
-    parallel.join(device)
-    with job.resume(Checkpoint) as checkpoint:
+    with parallel.joined(device), job.resume(Checkpoint) as checkpoint:
         sources = job.args.init_teacher, job.args.teacher, job.args.fit
         network = build_network(student, model, recipe, seed, *sources, name).to(device)
         job.say(describe(recipe, len(chosen)))

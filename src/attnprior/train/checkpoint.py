@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attnprior.errors import BusyError, UserError, one_line
-from attnprior.files import atomic
+from attnprior.files import atomic, left_over
 from attnprior.train import stopping
 
 SECONDS = 10.0  # between two saves, unless ATTNPRIOR_CHECKPOINT_SECONDS says otherwise (0: each epoch)
@@ -115,7 +115,7 @@ class Checkpoint:
             return
         if remove:
             stopping.ignore()
-            for path in [self.path, *self._folder.glob(".state.pt.*.tmp"), self._folder / "lock"]:
+            for path in [self.path, *left_over(self.path), self._folder / "lock"]:
                 path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # someone put a file there
                 self._folder.rmdir()

@@ -25,23 +25,32 @@ REASONS = ("SIGTERM", "SIGUSR1", "SIGINT", "time limit")  # to stop, as `stoppin
 PR_SET_PDEATHSIG = 1  # of prctl(2), Linux
 
 
-def join(device: torch.device) -> None:
-    """Meet the other processes of this training, if there are any.
+@contextlib.contextmanager
+def joined(device: torch.device) -> Iterator[None]:
+    """Meet the other processes of this training, if there are any; part from them when the block ends.
 
     Raises:
         UserError: they do not come.
     """
     if size() == 1:
+        yield
         return
     with contextlib.suppress(AttributeError, OSError):  # not Linux
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # save and end if the launcher is killed
     with _others():
         torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield
+    except BaseException:
+        if torch.distributed.is_initialized() and torch.distributed.get_backend() == "gloo":
+            leave()  # its threads would abort a process that ends; NCCL would wait for the others
+        raise
+    leave()
 
 
 def leave() -> None:
     """Part from the other processes: the training is over."""
-    if size() > 1:
+    if size() > 1 and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 

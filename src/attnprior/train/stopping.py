@@ -2,7 +2,8 @@
 
 In a training loop (`watching`) SIGTERM, SIGUSR1 and SIGINT are requests: the loop looks between steps, saves
 its state and raises `Stopped`. A second SIGTERM or SIGINT ends the process at once, and so does any of
-the three outside of a loop; once the state is saved, or what was trained is written, all are ignored.
+the three outside of a loop; once the state is saved, what was trained is written, or an error ends the
+loop, all are ignored: of processes that share a training, the first to fail has the others told to end.
 SIGUSR1 only ever asks, so it may come from several sides; and so does every signal where processes share a
 training, for each gets it from its launcher, too.
 """
@@ -85,7 +86,7 @@ def watching(slowest_save: Callable[[], float]) -> Iterator[Watch]:
     _watch = watch = Watch(slowest_save)
     try:
         yield watch
-    except Stopped:
+    except BaseException:  # also an error: a signal must not take its place before it is told
         ignore()
         raise
     finally:
@@ -102,7 +103,7 @@ def check() -> None:
 
 
 def ignore() -> None:
-    """Let signals pass from now on: the state is saved, or all is done but what takes a moment."""
+    """Let signals pass from now on: all is done but what takes a moment."""
     global _late
     _late = True
 

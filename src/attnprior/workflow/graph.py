@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from attnprior.data.rules import source_files
 from attnprior.ranks import wanted
+from attnprior.report.names import TITLES
 from attnprior.workflow.studyfiles import file_of, sources
 
 TEACHER_FILES = ("weights.safetensors", "metrics.json", "history.csv", "run.json")
@@ -27,16 +28,7 @@ TABLE_FILES = (
     "run.json",
 )
 MAPS_FILES = ("maps.safetensors", "maps.run.json")
-FIGURES = (
-    "accuracy",
-    "labels",
-    "curves",
-    "impulse",
-    "attention",
-    "reconstruction",
-    "redundancy",
-    "confusion",
-)
+FIGURES = tuple(TITLES)
 FIGURE_FILES = (
     *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")),
     "captions.json",

@@ -4,7 +4,6 @@ Artifacts are judged by `state`. Here are files that the engines write in place,
 """
 
 import contextlib
-import glob
 import json
 import os
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attnprior.errors import UserError, one_line
+from attnprior.files import left_over
 from attnprior.workflow.cache import LOCK, read_lock
 
 # Keys of a file in dvc.lock; the second line is of remotes that keep versions.
@@ -161,8 +161,8 @@ def remove_cut_rwlock() -> None:
 
 def remove_left_over(outputs: Iterable[str]) -> None:
     """Remove what a killed attempt at a job left of its outputs; the job has finished since."""
-    for output in map(Path, outputs):
-        for path in output.parent.glob(f".{glob.escape(output.name)}.*.tmp"):
+    for output in outputs:
+        for path in left_over(output):
             path.unlink(missing_ok=True)
 
 
