@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -190,6 +192,49 @@ def test_copies_that_are_missing_in_the_cache_are_written_again_by_a_commit(stag
         found.commit(["one", "two"])
         assert {p: p.read_bytes() for p in copies} == copies
         assert found.changed() == {}
+
+
+OTHER_COMMAND = """
+import sys
+from dvc.repo import Repo, lock_repo
+repo = Repo()
+with lock_repo(repo):
+    print("held", flush=True)
+    sys.stdin.readline()
+    repo.index.stages[1].save()
+    repo.index.stages[1].dump()
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other_command(stages):
+    """Return a DVC command that holds its lock; it records stage "two" at a line, and ends with its input."""
+    command = [sys.executable, "-c", OTHER_COMMAND]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "held\n"
+        yield child
+        child.kill()
+
+
+def test_another_dvc_command_is_waited_for_and_what_it_records_stays(other_command, capsys):
+    threading.Timer(5, lambda: other_command.communicate("\n")).start()
+    with engines.Stages() as found:
+        found.commit(["one"], patience=60)
+        assert capsys.readouterr().err == "attnprior: waiting until another DVC command ends\n"
+        assert "one" not in found.changed() and "two" in Path("dvc.lock").read_text()
+
+
+def test_a_lock_that_stays_is_one_line_and_what_another_command_records_stays(other_command):
+    with engines.Stages() as found:
+        for ask in (found.changed, lambda: found.commit(["one"])):
+            with pytest.raises(UserError, match="^dvc [a-z]*: Unable to acquire lock.*; wait for the other"):
+                ask()
+        threading.Timer(1, lambda: (other_command.stdin.write("\n"), other_command.stdin.flush())).start()
+        with pytest.raises(UserError, match="Unable to acquire lock"):
+            found.commit(["one"])  # the other one records meanwhile
+    other_command.communicate()
+    assert "two" in Path("dvc.lock").read_text()
 
 
 def test_a_broken_dvc_file_is_one_line(stages):

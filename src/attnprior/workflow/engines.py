@@ -10,15 +10,18 @@ import io
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attnprior.errors import UserError, one_line
 from attnprior.workflow import lockfile, repair
 from attnprior.workflow.studyfiles import located
 
+T = TypeVar("T")
 LOCAL = None  # the executor of Snakemake's arguments when jobs run here
 LARGEST_CHECKSUM = 100 * 10**9  # bytes; as max-checksum-file-size in the default profile
 
@@ -251,42 +254,72 @@ class Stages:
             for n, s in self._stages().items()
         }
 
-    def changed(self) -> dict[str, Any]:
+    def changed(self, patience: float = 0) -> dict[str, Any]:
         """Return {stage: what differs from dvc.lock} by content.
 
+        While another DVC command holds a lock, it waits for at most `patience` seconds.
+
         Raises:
-            UserError: DVC cannot tell, for example since another DVC command holds a lock.
+            UserError: DVC cannot tell, for example since another DVC command still holds a lock.
         """
         from dvc.exceptions import DvcException
 
-        try:
+        def status() -> dict[str, Any]:
             self._repo._reset()
             return self._repo.status()
+
+        try:
+            return _when_free(status, patience)
         except DvcException as e:
             raise UserError(f"dvc status: {one_line(e)}; wait for the other command or stop it") from e
 
-    def commit(self, names: Iterable[str]) -> None:
+    def commit(self, names: Iterable[str], patience: float = 0) -> None:
         """Write the present state of the stages to dvc.lock and their outputs to the cache.
 
         `dvc commit` takes one stage or all. It reads dvc.yaml, params.yaml and dvc.lock anew for each,
         and writes dvc.lock for each; here both happen once for all `names`, as where it takes all, and
-        of dvc.lock their part is written.
+        of dvc.lock their part is written. It waits as `changed` does.
 
         Raises:
             UserError: DVC refuses; dvc.lock is as it was.
         """
         from dvc.exceptions import DvcException
+        from dvc.lock import LockError
         from dvc.repo import lock_repo
 
-        name, done = "", []
-        try:
-            with repair.lock_kept(), lock_repo(self._repo):
-                stages = self._stages()
+        name = ""
+
+        def write() -> None:
+            nonlocal name
+            with lock_repo(self._repo), repair.lock_kept():
+                stages, done = self._stages(), []
                 for name in names:
                     stages[name].save()
                     stages[name].commit()
                     done.append(stages[name])
                 if done:
                     lockfile.write(done)
+
+        try:
+            _when_free(write, patience)
+        except LockError as e:
+            raise UserError(f"dvc commit: {one_line(e)}; wait for the other command or stop it") from e
         except (DvcException, OSError) as e:
             raise UserError(f"dvc commit {name}: {one_line(e)}") from e
+
+
+def _when_free(act: Callable[[], T], patience: float) -> T:
+    """Return what `act` does with DVC, tried for `patience` seconds while another command has a lock."""
+    from dvc.lock import LockError
+
+    begin, said = time.monotonic(), False
+    while True:
+        try:
+            return act()
+        except LockError:
+            if time.monotonic() - begin >= patience:
+                raise
+        if not said:
+            print("attnprior: waiting until another DVC command ends", file=sys.stderr)
+            said = True
+        time.sleep(0.5)
