@@ -247,3 +247,18 @@ def test_a_scaled_study_of_a_wrong_one_is_left_out_unless_it_is_asked_for(shippe
     assert "lost" not in scaled.expand(shipped, files=set())["studies"]
     with pytest.raises(UserError, match="of is 'nothing'"):
         scaled.expand(shipped)
+
+
+def scalars(value) -> set:
+    """Return every text that stands as a value somewhere below `value`."""
+    if isinstance(value, dict | list):
+        return set().union(*map(scalars, value.values() if isinstance(value, dict) else value))
+    return {value} if isinstance(value, str) else set()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda p: p.name)
+def test_every_entry_of_a_shipped_file_is_used_in_it(path):
+    content = yaml.safe_load(path.read_text())
+    used = scalars(content)
+    entries = {n for name, section in content.items() if name != "studies" for n in section or {}}
+    assert entries and entries - used == set()
