@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 import attnprior
-from attnprior.errors import UserError, one_line
+from attnprior.errors import UserError, one_line, tell
 
 LOG = Path("logs/attnprior.log")  # tracebacks go here
 EXAMPLES = """examples:
@@ -143,22 +143,19 @@ def main(argv: list[str] | None = None) -> int:
         return dispatch(args, after)
     except UserError as e:
         _log_traceback()
-        print(f"error: {one_line(e)}", file=sys.stderr)
+        tell(f"error: {one_line(e)}")
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("error: interrupted; the same command goes on", file=sys.stderr)
+        tell("error: interrupted; the same command goes on")
         return 130
     except Terminated:
-        print("error: terminated; the same command goes on", file=sys.stderr)
+        tell("error: terminated; the same command goes on")
         return 143
     except Exception as e:
         where = _log_traceback()
-        print(
-            f"error: {type(e).__name__}: {one_line(e)}{f' (traceback: {where})' if where else ''}",
-            file=sys.stderr,
-        )
+        tell(f"error: {type(e).__name__}: {one_line(e)}{f' (traceback: {where})' if where else ''}")
     finally:
         signal.signal(signal.SIGTERM, before)
     return 2 if args.command == "verify" else 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attnprior.analysis.panels import COMPARISON_COLUMNS, Row
-from attnprior.errors import UserError
+from attnprior.errors import UserError, tell
 from attnprior.files import atomic, read_json, write_text
 from attnprior.report.findings import is_shown, pair
 from attnprior.report.tables import number, read_csv
@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
                 temporary.write_bytes(pictures[path])
         return 0
     except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
+        tell(f"error: {e}")
         return 1
 
 

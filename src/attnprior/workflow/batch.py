@@ -1,11 +1,10 @@
 """Runs whose jobs a batch system executes: checks before anything is submitted, and what is left after."""
 
 import contextlib
-import sys
 from pathlib import Path
 from typing import Any
 
-from attnprior.errors import UserError
+from attnprior.errors import UserError, tell
 from attnprior.workflow import remote, slurm
 from attnprior.workflow.engines import LOCAL, Graph, Job
 
@@ -60,4 +59,4 @@ def _by_slurm(options: Any) -> bool:
 def _cancel(log: Path, whose: str) -> None:
     with contextlib.suppress(UserError, OSError):  # a dead controller is told of where it matters
         if left := slurm.cancel_left(log):
-            print(f"attnprior: {left} jobs{whose} left in Slurm's queue are cancelled", file=sys.stderr)
+            tell(f"attnprior: {left} jobs{whose} left in Slurm's queue are cancelled")

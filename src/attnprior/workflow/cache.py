@@ -7,12 +7,11 @@ import configparser
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from attnprior.errors import UserError, one_line
+from attnprior.errors import UserError, one_line, tell
 from attnprior.files import write_json
 
 LOCK = Path("dvc.lock")
@@ -151,9 +150,7 @@ def remove_damaged_copies() -> set[str]:
         except OSError as e:
             raise UserError(f"{path}: damaged, and cannot be deleted ({e.strerror}); delete it") from e
         shown = ", ".join(sorted(names))
-        print(
-            f"attnprior: {path}, DVC's copy of a file of {shown}, was damaged and is deleted", file=sys.stderr
-        )
+        tell(f"attnprior: {path}, DVC's copy of a file of {shown}, was damaged and is deleted")
         stages |= names
     return stages
 

@@ -10,14 +10,13 @@ import io
 import logging
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attnprior.errors import UserError, one_line
+from attnprior.errors import UserError, one_line, tell
 from attnprior.workflow import lockfile, repair
 from attnprior.workflow.studyfiles import located
 
@@ -320,6 +319,6 @@ def _when_free(act: Callable[[], T], patience: float) -> T:
             if time.monotonic() - begin >= patience:
                 raise
         if not said:
-            print("attnprior: waiting until another DVC command ends", file=sys.stderr)
+            tell("attnprior: waiting until another DVC command ends")
             said = True
         time.sleep(0.5)

@@ -6,10 +6,10 @@ A kill leaves half a line before the next `start` event or at the end of a log; 
 import csv
 import json
 import math
-import sys
 from datetime import datetime
 from pathlib import Path
 
+from attnprior.errors import tell
 from attnprior.files import digest
 from attnprior.workflow.eventlogs import LoggedJob
 
@@ -33,10 +33,9 @@ def check(root: Path, name: str, jobs: list[LoggedJob]) -> None:
     if jobs and jobs[0].torn:
         problems.append(f"line {jobs[0].torn} is no event")
     if problems:
-        print(
+        tell(
             f"warning: {name}: damaged ({'; '.join(problems)}); results are not affected,"
-            " MLflow gets what can be read",
-            file=sys.stderr,
+            " MLflow gets what can be read"
         )
 
 

@@ -4,11 +4,10 @@ import contextlib
 import re
 import shutil
 import signal
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from attnprior.errors import one_line
+from attnprior.errors import one_line, tell
 from attnprior.workflow.engines import Job
 from attnprior.workflow.progress import KILLED, Progress
 
@@ -21,12 +20,12 @@ def explain(progress: Progress, log: Path, returncode: int) -> None:
     silent = [j for j in progress.waiting() if j.outputs[0] in blamed]
     for job in silent:
         why = blamed[job.outputs[0]] or _own_words(job) or f"{KILLED} (log: {job.logs['text']})"
-        print(f"error: {job.key}: {why}", file=sys.stderr)
+        tell(f"error: {job.key}: {why}")
     if returncode < 0 or not (progress.snapshot.failed or progress.snapshot.stopped or silent):
-        print(f"error: snakemake {_own_failure(log, returncode)}", file=sys.stderr)
+        tell(f"error: snakemake {_own_failure(log, returncode)}")
     for folder in full_disks(unfinished):
-        print(f"error: {folder}: the disk is full; free space, then `attnprior run` goes on", file=sys.stderr)
-    print(f"attnprior: {len(unfinished)} jobs not finished; Snakemake's log: {log}", file=sys.stderr)
+        tell(f"error: {folder}: the disk is full; free space, then `attnprior run` goes on")
+    tell(f"attnprior: {len(unfinished)} jobs not finished; Snakemake's log: {log}")
 
 
 def _failed_outputs(log: Path) -> dict[str, str]:
@@ -77,7 +76,4 @@ def full_disks(jobs: Iterable[Job]) -> list[Path]:
 
 def explain_stop(unfinished: int, planned: int) -> None:
     """Print the line of a run that was stopped by a signal."""
-    print(
-        f"error: stopped; {unfinished} of {planned} jobs not finished, `attnprior run` goes on with them",
-        file=sys.stderr,
-    )
+    tell(f"error: stopped; {unfinished} of {planned} jobs not finished, `attnprior run` goes on with them")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
+from attnprior.errors import tell
 from attnprior.workflow import environment
 
 PATIENCE = 120.0  # seconds for the last pass
@@ -43,9 +44,7 @@ def tracker() -> Iterator[None]:
             child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             child.kill()
-            print(
-                "attnprior: tracking took too long and was stopped; later: attnprior track", file=sys.stderr
-            )
+            tell("attnprior: tracking took too long and was stopped; later: attnprior track")
         relay.join(1)
 
 

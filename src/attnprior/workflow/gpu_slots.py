@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attnprior import ranks
-from attnprior.errors import UserError
+from attnprior.errors import UserError, tell
 
 POLL = 0.2  # seconds between looks for a free slot
 WAIT_NOTICE = 30.0  # seconds after which a waiting job says so
@@ -112,9 +112,7 @@ def take(gpus: Sequence[str], slots: int, where: Path, count: int = 1) -> list[s
             os.close(fd)
         if not said and time.monotonic() - begun > WAIT_NOTICE:
             number = "one" if count == 1 else f"{count}"
-            print(
-                f"waiting for {number} of the GPUs {', '.join(gpus)}; locks are in {where}", file=sys.stderr
-            )
+            tell(f"waiting for {number} of the GPUs {', '.join(gpus)}; locks are in {where}")
             said = True
         time.sleep(POLL)
 

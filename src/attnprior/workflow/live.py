@@ -5,6 +5,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from attnprior.errors import tell
 from attnprior.workflow.engines import Job
 from attnprior.workflow.progress import Progress, Row, Snapshot
 
@@ -50,7 +51,7 @@ class Lines:
             print(f"[{self._shown:{len(str(total))}}/{total}] {job.key}  {seconds:.1f} s")
         sys.stdout.flush()
         for job, error in failed:
-            print(error_line(job, error), file=sys.stderr)
+            tell(error_line(job, error))
 
     def stopping(self) -> None:
         """Take note of Ctrl-C; Snakemake speaks for itself in its log."""
@@ -88,7 +89,7 @@ class Live:
         """Print errors above the view, and draw it anew where the terminal has shrunk."""
         for job, error in failed:
             self._said.append(error_line(job, error))
-            print(self._said[-1], file=sys.stderr)
+            tell(self._said[-1])
         before, self._size = self._size, self._console.size
         if self._size.width < before.width or self._size.height < before.height:
             self._console.clear()  # the old lines may have wrapped, and nobody knows where they end

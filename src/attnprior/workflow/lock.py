@@ -5,12 +5,11 @@ import fcntl
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from attnprior.errors import UserError
+from attnprior.errors import UserError, tell
 from attnprior.workflow import repair
 from attnprior.workflow.repair import lock_files, remove_locks
 
@@ -62,7 +61,7 @@ def run_lock() -> Iterator[RunLock]:
                     f"{Path.cwd()} is locked by an `attnprior run` (process {holder.get('pid')}) on"
                     f" {holder['host']}; if it has ended, remove the lock: snakemake --unlock"
                 )
-            print("attnprior: removing the lock of a run that was killed", file=sys.stderr)
+            tell("attnprior: removing the lock of a run that was killed")
             remove_locks()
         repair.remove_unreadable_records("incomplete")
         repair.restore_lock()

@@ -1,13 +1,12 @@
 """The MLflow runs of given jobs; the store is only read, and none is made."""
 
 import os
-import sys
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attnprior.errors import one_line
+from attnprior.errors import one_line, tell
 from attnprior.workflow.mlflow_check import check_store
 from attnprior.workflow.mlflow_open import (
     EXPERIMENT,
@@ -31,7 +30,7 @@ def find_runs(records: Iterable[dict[str, Any]], root: Path | str = ".") -> dict
         check_store(uri)
         by_job = _runs(uri)
     except Exception as e:  # MLflow, its data base and its server fail in many ways
-        print(f"warning: MLflow at {uri} does not answer: {one_line(e)[:200]}", file=sys.stderr)
+        tell(f"warning: MLflow at {uri} does not answer: {one_line(e)[:200]}")
         return {}
     pages = uri if uri.startswith("http") else LOCAL_PAGES
     found = {}

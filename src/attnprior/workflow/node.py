@@ -19,7 +19,7 @@ import threading
 import time
 from pathlib import Path
 
-from attnprior.errors import UserError, one_line
+from attnprior.errors import UserError, one_line, tell
 from attnprior.files import read_json, sha256, write_json
 from attnprior.source import PACKAGE, code_path
 from attnprior.workflow import transport
@@ -242,7 +242,7 @@ def main(argv: list[str]) -> int:
     try:
         return Node(*argv).run()
     except (UserError, OSError) as e:
-        print(f"error: {e}", file=sys.stderr)
+        tell(f"error: {e}")
         return 1
 
 

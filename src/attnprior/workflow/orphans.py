@@ -2,12 +2,12 @@
 
 import fcntl
 import os
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from attnprior.errors import tell
 from attnprior.workflow.processes import running
 
 POLL = 0.5  # seconds
@@ -36,7 +36,7 @@ def _wait_for(process: Callable[[], str | int | None], said: str) -> None:
     told = False
     while (pid := process()) is not None:
         if not told:
-            print(f"attnprior: waiting for {said.format(pid)}", file=sys.stderr, flush=True)
+            tell(f"attnprior: waiting for {said.format(pid)}")
             told = True
         time.sleep(POLL)
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from attnprior.errors import UserError
+from attnprior.errors import UserError, tell
 from attnprior.files import write_text
 from attnprior.workflow import remote_back as back
 from attnprior.workflow import remote_jobs as jobs
@@ -178,7 +178,7 @@ def main(argv: list[str]) -> int:
         elif command == "cancel":
             cancel(arguments)
     except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
+        tell(f"error: {e}")
         return 1
     return 0
 

@@ -7,12 +7,11 @@ is put in its place whole.
 import contextlib
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from attnprior.errors import UserError
+from attnprior.errors import UserError, tell
 from attnprior.files import read_json, sha256, write_json, write_text
 from attnprior.workflow import remote_jobs as jobs
 from attnprior.workflow import transport
@@ -33,7 +32,7 @@ def status(job_id: str) -> str:
     """
     job = jobs.noted(job_id)
     if job is None:
-        print(f"error: job {job_id} is not known in {jobs.JOBS}", file=sys.stderr)
+        tell(f"error: job {job_id} is not known in {jobs.JOBS}")
         return "failed"
     try:
         look(job["url"], now=not_started(job_id) is not None)  # its end, if a node had it, is at the URL
@@ -48,7 +47,7 @@ def status(job_id: str) -> str:
                 why = f"node {heard['node']} is not heard of any more; it died, or lost its way to the URL"
     except (UserError, OSError) as e:
         if _newest(job).get("beat") != NONE:  # once
-            print(f"warning: {job['job']}: {e}", file=sys.stderr)
+            tell(f"warning: {job['job']}: {e}")
         why = str(e) if _beat(job, NONE) else None
     if why is None:
         return "running"

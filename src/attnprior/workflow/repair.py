@@ -6,14 +6,13 @@ Artifacts are judged by `state`. Here are files that the engines write in place,
 import contextlib
 import json
 import os
-import sys
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from attnprior.errors import UserError, one_line
+from attnprior.errors import UserError, one_line, tell
 from attnprior.files import left_over
 from attnprior.workflow.cache import LOCK, read_lock
 
@@ -98,7 +97,7 @@ def restore_lock() -> None:
     if KEPT.is_file():
         if problem:
             _put_back()
-            print(f"attnprior: {LOCK} was cut by a kill; put back as it was before", file=sys.stderr)
+            tell(f"attnprior: {LOCK} was cut by a kill; put back as it was before")
             return
         KEPT.unlink()
     if problem:

@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from attnprior.errors import UserError
+from attnprior.errors import UserError, tell
 from attnprior.workflow import (
     batch,
     capacity,
@@ -89,7 +89,7 @@ def _run(
     batch.sweep_earlier()
     orphans.wait()
     for path in repair.remove_damaged_checkpoints():
-        print(f"attnprior: {path} was damaged and is deleted; its training starts afresh", file=sys.stderr)
+        tell(f"attnprior: {path} was damaged and is deleted; its training starts afresh")
     with snakemake_graph(graph.targets(settings, studies), options=options) as jobs:
         found = sync.reconcile(jobs, hashes)
         batch.check(options, jobs, found.planned)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attnprior.errors import UserError, one_line
+from attnprior.errors import UserError, one_line, tell
 from attnprior.files import read_json, write_json
 from attnprior.workflow import event_check, mlflow_sound
 from attnprior.workflow.eventlogs import LoggedJob, milliseconds, read_jobs
@@ -95,10 +95,9 @@ class Tracker:
             self._store = None
             self._summary.warning = one_line(e)[:300] or type(e).__name__
             if warned is None:
-                print(
+                tell(
                     f"warning: MLflow at {self._summary.uri} is not up to date: {self._summary.warning};"
-                    " results are not affected, later: attnprior track",
-                    file=sys.stderr,
+                    " results are not affected, later: attnprior track"
                 )
         return self._summary
 
