@@ -6,6 +6,7 @@ tokens seen (exponential of the entropy of a row), in brackets how far a map is 
 """
 
 import sys
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -15,10 +16,10 @@ from attnprior.config import Model, Recipe, Student, build, build_model
 from attnprior.data import datasets
 from attnprior.data.loader import normalise
 from attnprior.files import load_tensors
-from attnprior.init.impulse import targets
+from attnprior.init.impulse import fit_report, targets
 from attnprior.models.mae import load_teacher_encoder
 from attnprior.train.students import build_network, load_network
-from attnprior.workflow import params
+from attnprior.workflow import graph, params
 
 IMAGES = 32
 
@@ -40,21 +41,21 @@ def spread(maps: list[Tensor]) -> str:
 
 def on_target(maps: list[Tensor], fit: str, grid: int) -> str:
     wanted = targets(load_tensors(fit)[0]["offsets"], grid, grid)  # L H N N
-    shares = [(m * t).sum(-1)[:, t.sum(-1) > 0].mean() for m, t in zip(maps, wanted, strict=True)]
-    return ", ".join(f"{s:.2f}" for s in shares)
+    reports = [fit_report(m, t.expand_as(m)) for m, t in zip(maps, wanted, strict=True)]
+    return ", ".join(f"{r['target_mass']:.2f}" for r in reports)
 
 
 def main(study: str, seed: int) -> None:
     settings = params.load(".", [study])
-    chosen = settings["studies"][study]
-    arms = [a for panel in chosen["panels"].values() for a in [*panel["arms"], *panel["controls"]]]
-    for dataset in chosen["datasets"]:
+    arms = graph.study_arms(settings, study)
+    for dataset in settings["studies"][study]["datasets"]:
         data = datasets.load(f"data/{dataset}.safetensors")
         images = normalise(choose_images(data, IMAGES)[0], data.mean, data.std)
-        for name in sorted({t for a in arms if (t := settings["students"][a]["transfer"].get("teacher"))}):
-            path = f"teachers/{dataset}/{name}/seed{seed}/weights.safetensors"
-            print(f"teacher {name}: {spread(maps_of(load_teacher_encoder(*load_tensors(path)), images))}")
-        for name in dict.fromkeys(arms):
+        names = [arm.student for arm in arms if arm.dataset == dataset]
+        for path in sorted({f for n in names for f in graph.teacher_weights(settings, dataset, n, seed)}):
+            spread_of = spread(maps_of(load_teacher_encoder(*load_tensors(path)), images))
+            print(f"teacher {Path(path).parts[2]}: {spread_of}")
+        for name in names:
             student = build(Student, settings["students"][name], f"students.{name}")
             model = build_model(settings["models"][student.model], f"models.{student.model}")
             if not isinstance(model, Model) or student.transfer.method == "copy":
@@ -62,12 +63,10 @@ def main(study: str, seed: int) -> None:
             weights = f"runs/{dataset}/{name}/seed{seed}/weights.safetensors"
             last = maps_of(load_network(weights, None).student, images)
             print(f"{name}: {spread(last)}")
-            if student.init.fit is not None:
-                fit = f"fits/{student.init.fit}/seed{seed}/fit.safetensors"
+            for fit in graph.fit_file(settings, dataset, name, seed):
                 recipe = build(Recipe, settings["recipes"][student.recipe], f"recipes.{student.recipe}")
-                teacher = student.transfer.teacher
-                source = teacher and f"teachers/{dataset}/{teacher}/seed{seed}/weights.safetensors"
-                network = build_network(student, model, recipe, seed, None, source, fit, name)
+                (teacher,) = graph.teacher_file(settings, dataset, name, seed, "transfer") or [None]
+                network = build_network(student, model, recipe, seed, None, teacher, fit, name)
                 first = maps_of(network.student, images)
                 print(f"  on target, first: {on_target(first, fit, model.grid)}")
                 print(f"  on target, last:  {on_target(last, fit, model.grid)}")
