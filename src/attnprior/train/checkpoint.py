@@ -11,6 +11,7 @@ from typing import Any
 
 from attnprior.errors import BusyError, UserError, one_line
 from attnprior.files import atomic, left_over
+from attnprior.seconds import seconds
 from attnprior.train import stopping
 
 SECONDS = 10.0  # between two saves, unless ATTNPRIOR_CHECKPOINT_SECONDS says otherwise (0: each epoch)
@@ -27,14 +28,14 @@ class Checkpoint:
 
     Raises:
         BusyError: another process holds the folder.
-        UserError: the folder cannot be written, or ATTNPRIOR_CHECKPOINT_SECONDS is no number.
+        UserError: the folder cannot be written, or ATTNPRIOR_CHECKPOINT_SECONDS is no number from 0.
     """
 
     def __init__(self, folder: str | Path, key: str, job_id: str, say: Callable[[str], None]) -> None:
         self._folder, self._key, self._say = Path(folder), key, say
         self.path = self._folder / "state.pt"
         self.job_id, self.attempts = job_id, 1
-        self._interval = _interval()
+        self._interval = seconds("ATTNPRIOR_CHECKPOINT_SECONDS", SECONDS, least=0)
         self._took = self.slowest_save = 0.0  # seconds
         self._lock: int | None = _locked(self._folder)
         self._saved_at = time.monotonic()
@@ -176,14 +177,6 @@ class Follower:
 
     def __exit__(self, *_: Any) -> None:
         pass
-
-
-def _interval() -> float:
-    text = os.environ.get("ATTNPRIOR_CHECKPOINT_SECONDS", str(SECONDS))
-    try:
-        return float(text)
-    except ValueError as e:
-        raise UserError(f"ATTNPRIOR_CHECKPOINT_SECONDS: {text!r} is no number of seconds") from e
 
 
 def _locked(folder: Path) -> int:

@@ -10,15 +10,14 @@ training, for each gets it from its launcher, too.
 
 import contextlib
 import math
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 from attnprior import provenance
-from attnprior.errors import UserError
 from attnprior.ranks import size
+from attnprior.seconds import seconds
 
 TEMPFAIL = 75  # EX_TEMPFAIL of sysexits.h: the state is saved, the same command goes on
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -152,23 +151,10 @@ def deadline() -> tuple[float, float]:
         UserError: one is no number.
     """
     now = time.monotonic()
-    if (limit := _seconds("ATTNPRIOR_TIME_LIMIT")) is not None:
+    if (limit := seconds("ATTNPRIOR_TIME_LIMIT")) is not None:
         left = limit - provenance.process_age()
-    elif (end := _seconds("SLURM_JOB_END_TIME")) is not None and end > time.time():
+    elif (end := seconds("SLURM_JOB_END_TIME")) is not None and end > time.time():
         left = limit = end - time.time()
     else:
         return math.inf, 0.0
     return now + left, min(MARGIN[0], MARGIN[1] * limit)
-
-
-def _seconds(name: str) -> float | None:
-    text = os.environ.get(name, "")
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise UserError(f"{name}: {text!r} is no number of seconds above 0; correct it or unset it")
-    return value

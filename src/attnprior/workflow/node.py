@@ -21,6 +21,7 @@ from pathlib import Path
 
 from attnprior.errors import UserError, one_line, tell
 from attnprior.files import read_json, sha256, write_json
+from attnprior.seconds import seconds
 from attnprior.source import PACKAGE, code_path
 from attnprior.workflow import transport
 from attnprior.workflow.benchmarks import benchmark_text
@@ -38,7 +39,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class Node:
-    """One attempt at one job."""
+    """One attempt at one job.
+
+    Raises:
+        UserError: ATTNPRIOR_REMOTE_SECONDS is no number from 0.2.
+    """
 
     def __init__(self, url: str, job_id: str) -> None:
         self._url, self._at = url, f"jobs/{job_id}"
@@ -50,6 +55,7 @@ class Node:
         self._benchmark: str | None = None
         self._saved: tuple[int, float] = (0, 0.0)  # the checkpoint sent last, and when the next may be
         self._over = threading.Event()
+        self._pause = seconds(BEAT, BEAT_SECONDS, least=0.2)
 
     def run(self) -> int:
         """Do the job and return the exit status of its stage, or 1 if it did not come to that.
@@ -185,7 +191,7 @@ class Node:
                 transport.send(self._url, {self._state(): kept})
                 self._saved = stamp, 0.0
         now = time.monotonic()
-        self._saved = self._saved[0], now + max(_seconds(), REST * (now - begun))
+        self._saved = self._saved[0], now + max(self._pause, REST * (now - begun))
 
     def _send_outputs(self) -> dict[str, str]:
         """Send the outputs and return their SHA-256."""
@@ -202,7 +208,7 @@ class Node:
                 self._tell(LIVE, {"beat": number, "size": "." * (number % 2)})
                 if CANCEL in transport.names(self._url, self._at):
                     os.kill(os.getpid(), signal.SIGUSR1)
-            if self._over.wait(_seconds()):
+            if self._over.wait(self._pause):
                 return
 
     def _tell(self, name: str, words: dict) -> None:
@@ -229,12 +235,6 @@ def _text(path: Path) -> str | None:
 
 def _host() -> str:
     return socket.gethostname()
-
-
-def _seconds() -> float:
-    with contextlib.suppress(ValueError):
-        return max(0.2, float(os.environ.get(BEAT) or BEAT_SECONDS))
-    return BEAT_SECONDS
 
 
 def main(argv: list[str]) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attnprior.errors import UserError, tell
 from attnprior.files import read_json, sha256, write_json, write_text
+from attnprior.seconds import seconds
 from attnprior.workflow import remote_jobs as jobs
 from attnprior.workflow import transport
 
@@ -111,11 +112,7 @@ def _newest(job: dict) -> dict:
 
 
 def _patience() -> float:
-    text = os.environ.get(SILENCE) or str(SILENCE_SECONDS)
-    with contextlib.suppress(ValueError):
-        if (found := float(text)) > 0:
-            return found
-    raise UserError(f"{SILENCE}: {text!r} is no number of seconds above 0")
+    return seconds(SILENCE, SILENCE_SECONDS)
 
 
 def not_started(job_id: str) -> str | None:
