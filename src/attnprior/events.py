@@ -7,11 +7,12 @@ import contextlib
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
+
+from attnprior.errors import tell
 
 
 class EventLog:
@@ -61,7 +62,7 @@ class EventLog:
                 self._waiting = self._waiting[self._file.write(self._waiting) :]
         except OSError as e:
             if not self._warned:
-                print(f"warning: {self._path}: events cannot be written ({e.strerror})", file=sys.stderr)
+                tell(f"warning: {self._path}: events cannot be written ({e.strerror})")
             self._warned = True
 
     def _steps(self) -> set[int]:
