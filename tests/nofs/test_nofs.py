@@ -7,15 +7,13 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.nofs.conftest import HIDES
-from tests.workflow.project import environment
+from tests.workflow import background
 
 pytestmark = pytest.mark.nofs
 JOB = "train_student/digits/copy/seed0"
@@ -27,45 +25,26 @@ def events(host, job=JOB):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-class Background:
+class Background(background.Background):
     """A run that a test disturbs while one student trains for `epochs`."""
 
     def __init__(self, host, epochs=40, **more):
-        self.host, self.epochs = host, epochs
+        self.epochs = epochs
         host.put("students.copy.overrides", {"epochs": epochs})
         shutil.rmtree(host.root / "logs/train_student/digits/copy", ignore_errors=True)
-        self.process = self.again(**more)
+        super().__init__(host, *host.arguments("--until", TARGET), **more)
 
-    def again(self, **more):
-        return subprocess.Popen(
-            [sys.executable, "-m", "attnprior", *self.host.arguments("--until", TARGET)],
-            cwd=self.host.root,
-            env=environment(**self.host.environment(**more)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def until(self, true, seconds=300):
-        end = time.monotonic() + seconds
-        while not true():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < end, "waited too long"
-            time.sleep(0.2)
+    def again(self):
+        self.start(*self.project.arguments("--until", TARGET))
 
     def trains(self):
         """Wait until the submit host has seen an epoch of the training; return its epochs so far."""
-        self.until(lambda: any(e["event"] == "metrics" for e in events(self.host)))
-        return max(e["step"] for e in events(self.host) if e["event"] == "metrics")
-
-    def finish(self, seconds=600):
-        out, err = self.process.communicate(timeout=seconds)
-        return subprocess.CompletedProcess([], self.process.returncode, out, err)
+        self.until(lambda: any(e["event"] == "metrics" for e in events(self.project)))
+        return max(e["step"] for e in events(self.project) if e["event"] == "metrics")
 
     def node_process(self):
         """Return the process that the newest job is on its node."""
-        return int(self.host.root.with_name("pid").read_text())
+        return int(self.project.root.with_name("pid").read_text())
 
 
 def resumed_on_b(host, epochs):
@@ -165,7 +144,7 @@ def test_ctrl_c_stops_the_node_and_the_next_run_goes_on_elsewhere(finished_host)
     done = run.finish(120)
     assert done.returncode == 128 + signal.SIGINT
     finished_host.send_to("b")
-    run.process = run.again()
+    run.again()
     done = run.finish()
     assert done.returncode == 0, done.stderr
     resumed_on_b(finished_host, run.epochs)
@@ -182,7 +161,7 @@ def test_a_killed_run_leaves_its_jobs_and_the_next_takes_them_over(finished_host
         if Path(f"/proc/{line}/cwd").resolve() == finished_host.root:
             os.kill(int(line), signal.SIGKILL)
     finished_host.send_to("b")
-    run.process = run.again()
+    run.again()
     done = run.finish()
     assert done.returncode == 0, done.stderr
     assert len([line for line in finished_host.started() if "copy-seed0" in line]) == 1

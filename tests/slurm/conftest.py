@@ -2,8 +2,6 @@ import json
 import os
 import re
 import subprocess
-import sys
-import time
 from importlib import util
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 import yaml
 
 from tests.slurm import service
+from tests.workflow import background
 from tests.workflow import project as projects
 
 PROFILE = "workflow/profiles/slurm"
@@ -34,6 +33,8 @@ class ClusterProject(projects.Project):
     """A checkout whose jobs Slurm runs. Status checks are frequent, and trainings ask for a GPU each."""
 
     slurm: service.Slurm
+    said: subprocess.CompletedProcess  # of the run that made it
+    jobs: dict[str, str]  # Slurm's, of that run
 
     def environment(self, **more: str) -> dict[str, str]:
         store = f"sqlite:///{self.root}/mlflow.db"
@@ -69,7 +70,9 @@ def blank(slurm, tmp_path_factory):
 def whole(blank, tmp_path_factory):
     """The small study, made by one run on Slurm; no test changes it."""
     made = copied(blank, tmp_path_factory.mktemp("whole") / "project")
+    before = made.slurm.jobs("all")
     made.said = made.run()
+    made.jobs = {n: comment for n, comment in made.slurm.jobs("all").items() if n not in before}
     return made
 
 
@@ -104,27 +107,14 @@ def events(project, job):
     return [json.loads(line) for line in text.splitlines()]
 
 
-class Background:
+class Background(background.Background):
     """A run that a test disturbs."""
 
     def __init__(self, project, *args, **more):
-        self.project = project
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "attnprior", "run", "--", "--profile", PROFILE, *args],
-            cwd=project.root,
-            env=projects.environment(**project.environment(**more)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        super().__init__(project, "run", "--", "--profile", PROFILE, *args, **more)
 
     def until(self, true, seconds=600):
-        end = time.monotonic() + seconds
-        while not true():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < end, self.project.slurm.log()
-            time.sleep(0.3)
+        super().until(true, seconds, told=self.project.slurm.log)
 
     def training(self):
         """Return Slurm's number of a student that has finished an epoch and trains, or None."""
@@ -140,7 +130,3 @@ class Background:
         found = []
         self.until(lambda: found.append(self.training()) or found[-1] is not None)
         return found[-1]
-
-    def finish(self, seconds=1200):
-        out, err = self.process.communicate(timeout=seconds)
-        return subprocess.CompletedProcess([], self.process.returncode, out, err)

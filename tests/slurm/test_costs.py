@@ -40,12 +40,12 @@ def test_a_job_starts_soon_on_its_node(whole, measured):
     say = f"{sys.executable} -X importtime -c 'import torch' 2>&1 | tail -1 | cut -d'|' -f2"
     torch = float(whole.slurm.ask("srun", "-n1", "sh", "-c", say)) / 1e6
     of_snakemake, own = [], []
-    for number, comment in whole.slurm.jobs("all").items():
-        name, slurm = student_of(comment), whole.slurm.job(number)
-        if not name or slurm["WorkDir"] != str(whole.root):
+    for number, comment in whole.jobs.items():
+        name = student_of(comment)
+        if name is None:
             continue
         startup = whole.record(f"runs/{name}/run.json")["seconds"]["startup"]
-        began = time.mktime(time.strptime(slurm["StartTime"], "%Y-%m-%dT%H:%M:%S"))
+        began = time.mktime(time.strptime(whole.slurm.job(number)["StartTime"], "%Y-%m-%dT%H:%M:%S"))
         of_snakemake.append(events(whole, f"train_student/{name}")[0]["time"] - startup - began)
         own.append(startup - torch)
     assert len(own) >= 6

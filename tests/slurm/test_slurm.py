@@ -63,7 +63,7 @@ def test_the_results_are_those_of_one_machine(whole, alone):
 
 
 def test_every_training_had_one_gpu(whole):
-    numbers = [n for n, c in whole.slurm.jobs("all").items() if c.startswith("rule_train_student")]
+    numbers = [n for n, comment in whole.jobs.items() if comment.startswith("rule_train_student")]
     assert len(numbers) >= 6
     assert {whole.slurm.job(n)["TresPerJob"] for n in numbers} == {"gres:gpu:1"}
     seen = whole.slurm.gpus_seen()
