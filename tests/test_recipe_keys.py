@@ -60,8 +60,23 @@ def test_another_optimizer_or_crop_drops_the_keys_of_the_former():
         ({"accumulate": 2}, ["missing key students.s.overrides.processes, needed by accumulate above 1"]),
         ({"processes": 1}, ["students.s.overrides.processes is not used here", "accumulate above 1"]),
         (
-            {"accumulate": 2, "processes": 3},
+            {"accumulate": 2, "processes": 3, "sharded": False},
             ["students.s.overrides.processes is 3, must be at most accumulate, 2"],
+        ),
+        (
+            {"accumulate": 2, "processes": 2},
+            ["missing key students.s.overrides.sharded, needed by processes above 1"],
+        ),
+        (
+            {"accumulate": 2, "processes": 1, "sharded": False},
+            ["students.s.overrides.sharded is not used here", "processes above 1"],
+        ),
+        (
+            {
+                **{"optimizer": "lars", "momentum": 0.9, "trust": 0.01},
+                **{"accumulate": 2, "processes": 2, "sharded": True},
+            },
+            ["students.s.overrides.sharded is True, but lars needs the norms of whole weights;"],
         ),
         ({"augment": {"crop": "none", "padding": 1}}, ["students.s.overrides.augment.padding is not used"]),
         ({"optimizer": "lars", "momentum": 0.9}, ["missing key students.s.overrides.trust"]),

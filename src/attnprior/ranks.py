@@ -33,8 +33,8 @@ def wanted(params: dict[str, Any]) -> int:
     return merged(recipe, overrides, f"{student}.overrides").get("processes", 1)
 
 
-def without_processes(values: Any) -> Any:
-    """Return settings without the key `processes` at any depth."""
+def without_sharing(values: Any) -> Any:
+    """Return settings without the keys, at any depth, that say how processes share a training."""
     if not isinstance(values, dict):
         return values
-    return {k: without_processes(v) for k, v in values.items() if k != "processes"}
+    return {k: without_sharing(v) for k, v in values.items() if k not in ("processes", "sharded")}

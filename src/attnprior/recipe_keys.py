@@ -21,6 +21,7 @@ Test = Callable[[dict], bool]
 # key, when it is used, and the test of that, given that the keys above are there
 CONDITIONAL: list[tuple[str, str, Test]] = [
     ("processes", "accumulate above 1", lambda r: r["accumulate"] > 1),
+    ("sharded", "processes above 1", lambda r: r.get("processes", 1) > 1),
     ("betas", "optimizer adamw or adam", lambda r: r["optimizer"] in ("adamw", "adam")),
     ("eps", "optimizer adamw or adam", lambda r: r["optimizer"] in ("adamw", "adam")),
     ("momentum", "optimizer sgd or lars", lambda r: r["optimizer"] in ("sgd", "lars")),
@@ -101,6 +102,8 @@ def _problems(r: dict) -> Iterator[tuple[str, str]]:
     """Yield keys whose value contradicts another one, and what is allowed."""
     if r.get("processes", 1) > r["accumulate"]:
         yield "processes", f"must be at most accumulate, {r['accumulate']}: each takes a batch of every step"
+    if r.get("sharded") and r["optimizer"] == "lars":
+        yield "sharded", "but lars needs the norms of whole weights; set it to false"
     if r.get("min_lr", 0) > r["lr"]:
         yield "min_lr", f"must be at most lr, {r['lr']}"
     if r.get("warmup_lr", 0) > r["lr"]:

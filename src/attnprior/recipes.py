@@ -66,6 +66,7 @@ class Recipe:
     drop_path: float
     augment: Augment
     processes: int | None = None  # accumulate above 1 only: processes that share the batches of a step
+    sharded: bool | None = None  # processes above 1 only: each holds a part of the weights
     betas: tuple[float, float] | None = None  # adamw, adam only
     eps: float | None = None  # adamw, adam only
     momentum: float | None = None  # sgd, lars only

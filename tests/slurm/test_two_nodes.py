@@ -27,12 +27,13 @@ def test_recipe_and_profile_let_two_nodes_share_a_training(two_nodes, tmp_path):
     values["set-resources"] = {"train_student": {"nodes": 2, "tasks": 2}}
     values["set-threads"] = {"train_student": 1}  # on each node
     profile.write_text(yaml.safe_dump(values))
-    project.put("students.random.overrides", {"batch_size": 8, "accumulate": 4, "processes": 2})
+    shared = {"batch_size": 8, "accumulate": 4, "processes": 2, "sharded": True}
+    project.put("students.random.overrides", shared)
     done = project.run(*("--until", "train_student"), ok=False, GLOO_SOCKET_IFNAME="lo")
     record = project.root / ARM / "run.json"
     assert record.exists(), done.stdout + done.stderr + two_nodes.log() + said(project)
     assert project.record(f"{ARM}/run.json")["processes"] == 2
-    assert os.listdir(two_nodes.folder / "spool") and "in 2 processes)" in said(project)
+    assert os.listdir(two_nodes.folder / "spool") and "in 2 processes, weights sharded)" in said(project)
     assert project.attnprior("check").returncode == 0
 
 

@@ -6,6 +6,7 @@ import torch
 from attnprior.models.mae import build_mae
 from attnprior.models.vit import build_vit
 from attnprior.train.optim import Optimizer, decays, layer_scale
+from attnprior.train.sharding import restore
 from tests.oracle import DECODER, MODEL, STANDARD
 from tests.train import small
 
@@ -130,7 +131,7 @@ def test_a_restored_state_goes_on_as_if_never_saved(recipe):
             resumed = network()
             resumed.load_state_dict(straight.state_dict())
             other = Optimizer(resumed.named_parameters(), recipe)
-            other.load_state_dict(optimizer.state_dict())
+            restore(other.state_dict(), optimizer.state_dict())
         for model, opt in [(straight, optimizer)] + ([(resumed, other)] if resumed else []):
             step_loss(model, step).backward()
             opt.step(0.01)

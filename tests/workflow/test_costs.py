@@ -80,6 +80,19 @@ def test_work_grows_with_what_it_is_made_of(shipped):
     assert large.memory > two.memory and large.files > 5 * two.files and large.checkpoint > 5 * two.checkpoint
 
 
+def test_sharded_weights_and_moments_are_there_once(shipped):
+    def memory(processes, sharded):
+        more = copy.deepcopy(shipped)
+        more["recipes"]["mae"] |= {"accumulate": 8, "processes": processes, "sharded": sharded}
+        return teacher_work(more, "digits", "mae_vit").memory
+
+    one = teacher_work(shipped, "digits", "mae_vit")
+    state = 16 * one.checkpoint / 12  # a parameter, its gradient, and two moments
+    assert memory(8, False) == 8 * one.memory
+    beside = 8 * state / 4  # for a moment, the weights alone in each
+    assert memory(8, True) == pytest.approx(8 * one.memory - 7 * state + beside, rel=1e-6)
+
+
 def test_a_linear_probe_takes_the_forward_pass_of_its_encoder(shipped):
     frozen = copy.deepcopy(shipped)
     frozen["students"]["finetune"]["freeze"] = "encoder"

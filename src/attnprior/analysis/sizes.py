@@ -99,6 +99,18 @@ def student_memory(model: Model, teacher: Model | None, batch: int, distils: boo
     return own + vit_parameters(teacher) * 4 + maps * (8 if distils else 0)  # maps, logs and gradients
 
 
+def shared_memory(each: int, parameters: int, processes: int, sharded: bool) -> int:
+    """Return the memory of all processes that share a training, `each` that of one which has all of it.
+
+    Sharded, the state of the parameters is there once; beside it each process has the weights whole while
+    the first evaluates, or the first has all that it saves.
+    """
+    if not sharded:
+        return processes * each
+    beside = max(4 * processes, STATE - 4)
+    return processes * (each - parameters * STATE) + parameters * (STATE + beside)
+
+
 def probe_memory(model: Model, batch: int) -> int:
     """Return the working memory of training a ViT's head alone: of its blocks, one at a time is in memory."""
     block = activations(replace(model, depth=0), tokens_of(model), batch)

@@ -1,6 +1,6 @@
 """Multi-head self-attention whose map can come from its own queries and keys or from another network's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -145,7 +145,7 @@ class Attention(nn.Module):
         position: Tensor | None = None,
         alpha: float = 1.0,
         copied: Copied | None = None,
-        record: dict[str, list[Tensor]] | None = None,
+        record: Mapping[str, list[Tensor]] | None = None,
     ) -> Tensor:
         """Return the attention output (B, N, D) of normalised tokens x (B, N, D).
 

@@ -1,6 +1,7 @@
 """Vision Transformer: pre-norm blocks, position code at the input or in every layer's Q/K input."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ class Block(nn.Module):
         alpha: float = 1.0,
         copied: Copied | None = None,
         drop: Tensor | None = None,
-        record: dict[str, list[Tensor]] | None = None,
+        record: Mapping[str, list[Tensor]] | None = None,
     ) -> Tensor:
         """Return x (B, N, D) after both branches; `drop` (2, B) multiplies them per sample."""
         branch = self.attn(self.norm1(x), position=position, alpha=alpha, copied=copied, record=record)
@@ -171,11 +172,12 @@ class ViT(nn.Module):
         `drop_masks` (depth, 2, B) multiply the branches; None drops nothing.
         """
         recorded: dict[str, list[Tensor]] = {name: [] for name in record}
+        notes = MappingProxyType(recorded)  # not a dict, of which FSDP would give a block a copy to note in
         x, position = self.embed(patchify(images, self.config.patch_size))
         for i, block in enumerate(self.blocks):
             given = None if copied is None else copied[i]
             drop = None if drop_masks is None else drop_masks[i]
-            x = block(x, position, self.alpha, given, drop, recorded)
+            x = block(x, position, self.alpha, given, drop, notes)
             if "tokens" in recorded:
                 recorded["tokens"].append(x)
         x = self.norm(x)

@@ -19,7 +19,7 @@ from attnprior.config import Compute, build
 from attnprior.errors import BusyError, UserError, one_line, tell
 from attnprior.events import EventLog
 from attnprior.files import digest, sealed, sha256, write_json
-from attnprior.ranks import leads, rank, size, wanted, without_processes
+from attnprior.ranks import leads, rank, size, wanted, without_sharing
 from attnprior.source import code_files, code_path
 from attnprior.stages.arguments import Stage, parse_params, parser
 from attnprior.stages.device import import_torch
@@ -145,8 +145,8 @@ class Job:
         """
         if not leads():
             return checkpoint_type.follower(self.args.checkpoint)
-        # Another number of processes may go on with a state: only the order of sums differs.
-        params = {k: without_processes(v) for k, v in self.params.items()}
+        # Other processes, or sharded ones, may go on with a state: only the order of sums differs.
+        params = {k: without_sharing(v) for k, v in self.params.items()}
         key = digest([self.name, params, self.inputs, self.code, provenance.versions()])
         checkpoint = checkpoint_type(self.args.checkpoint, key, self.job_id, self.say)
         self.job_id, self.attempt = checkpoint.job_id, checkpoint.attempts

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from attnprior.train.parallel import local
+
 
 class Average:
     """Mean of a model's parameters and buffers: decay * mean + (1 - decay) * value after every step.
@@ -23,8 +25,8 @@ class Average:
     @torch.no_grad()
     def update(self) -> None:
         """Take in the model's present state."""
-        means = [self._mean[n] for n in self._floats]
-        torch._foreach_lerp_(means, [self._own[n] for n in self._floats], 1 - self._decay)
+        means = [local(self._mean[n]) for n in self._floats]
+        torch._foreach_lerp_(means, [local(self._own[n]) for n in self._floats], 1 - self._decay)
         for name in self._rest:
             self._mean[name].copy_(self._own[name])
 
@@ -47,10 +49,5 @@ class Average:
                     value.copy_(before[name])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the mean by name."""
+        """Return the mean by name, the tensors themselves."""
         return self._mean
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Copy a state made by `state_dict` of the same model into this one."""
-        for name, mean in self._mean.items():
-            mean.copy_(state[name])

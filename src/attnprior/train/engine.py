@@ -14,7 +14,7 @@ from attnprior.data.augment import Images
 from attnprior.data.loader import batches, steps_per_epoch
 from attnprior.errors import UserError
 from attnprior.ranks import leads, size
-from attnprior.train import parallel, stopping
+from attnprior.train import parallel, sharding, stopping
 from attnprior.train.checkpoint import Checkpoint
 from attnprior.train.ema import Average
 from attnprior.train.flops import count_flops
@@ -58,12 +58,32 @@ def train(
     (`attnprior.train.parallel`; only process 0 evaluates). With `ema` it is the running mean of the weights
     that is evaluated and left in `model`. The state goes to `checkpoint` after a step or an epoch when it is
     due, and comes from there if an earlier attempt left one; every draw is a function of (seed, epoch,
-    batch), so both give the same bytes.
+    batch), so both give the same bytes. With `sharded` the processes share the weights, too
+    (`attnprior.train.sharding`), and process 0 alone has them in the end.
 
     Raises:
         UserError: the loss or a gradient is not finite; parameters are as before that step.
         Stopped: a signal or the time limit ends the attempt after a step; its state is saved.
     """
+    parallel.copied(list(model.state_dict().values()))
+    rest = (model, objective, images, labels, recipe, seed, checkpoint, evaluate, on_row)
+    if not recipe.sharded:
+        return _train(*rest)
+    with sharding.spread(model):
+        return _train(*rest)
+
+
+def _train(
+    model: nn.Module,
+    objective: Objective,
+    images: Images,
+    labels: Tensor,
+    recipe: Recipe,
+    seed: int,
+    checkpoint: Checkpoint,
+    evaluate: Callable[[], dict[str, float]] | None,
+    on_row: Callable[[dict], None] | None,
+) -> list[dict[str, Any]]:
     optimizer = Optimizer(model.named_parameters(), recipe)
     average = Average(model, recipe.ema) if recipe.ema > 0 else None
     rows: list[dict[str, Any]] = []
@@ -71,25 +91,22 @@ def train(
     begin: int = 0
     total: Tensor | float = 0.0
     names: list[str] = []
+    own: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    own |= {"ema": average.state_dict()} if average is not None else {}  # all that a step changes
+    sharding.restore(own, checkpoint.state)
     if checkpoint.state is not None:
-        model.load_state_dict(checkpoint.state["model"])
-        optimizer.load_state_dict(checkpoint.state["optimizer"])
-        if average is not None:
-            average.load_state_dict(checkpoint.state["ema"])
         rows = checkpoint.state["rows"]
         begin, total, names = (checkpoint.state[k] for k in ("step", "total", "names"))
         checkpoint.state = None
     rows, begin, total, names = parallel.told((rows, begin, total, names))
     total = total.to(labels.device) if isinstance(total, Tensor) else total
-    parallel.copied(_tensors(model, optimizer, average))
     parameters = [p for _, p in optimizer.named]
     guard = Guard(model, optimizer, objective, checkpoint)
     per_epoch = steps_per_epoch(len(images), recipe.batch_size * recipe.accumulate)
 
     def save(epoch: int, step: int) -> None:
-        state: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        state |= {"rows": rows, "step": step, "total": total, "names": names}
-        checkpoint.save(epoch, state if average is None else {**state, "ema": average.state_dict()}, step)
+        done = {"rows": rows, "step": step, "total": total, "names": names}
+        checkpoint.save(epoch, {**sharding.gathered(own), **done}, step)
 
     with stopping.watching(lambda: checkpoint.slowest_save) as watch:
         for epoch in range(len(rows), recipe.epochs):
@@ -110,12 +127,13 @@ def train(
                     (values["loss"] if share == 1 else values["loss"] * share).backward()
                     seen = seen + torch.stack([v.detach() for v in values.values()]) * (counts * len(index))
                 names = list(values)
-                seen, reason = parallel.summed(parameters, seen, watch.wanted())  # type: ignore[arg-type]
+                last = step == per_epoch - 1
+                due = not last and checkpoint.due(within=True)
+                seen, reason, due = parallel.summed(parameters, seen, watch.wanted(), due)  # type: ignore[arg-type]
                 total = total + seen
                 loss = values["loss"] if size() == 1 else seen[names.index("loss")] / count
                 norm = optimizer.gradient_norm()
                 look = (batch, loss, norm, epoch * per_epoch + step, lr)
-                last = step == per_epoch - 1
                 skip = guard.look(*look, last)
                 if recipe.grad_clip > 0:
                     optimizer.scale_gradients(torch.clamp(recipe.grad_clip / (norm + 1e-6), max=1.0))
@@ -123,7 +141,7 @@ def train(
                 optimizer.zero_grad()
                 if average is not None:
                     average.update()
-                if reason is not None or (not last and checkpoint.due(within=True)):
+                if reason is not None or due:
                     guard.look(*look, True)
                     save(epoch, step + 1)
                 if reason is not None:
@@ -135,13 +153,13 @@ def train(
                 "lr": rate(recipe, epoch, per_epoch - 1, per_epoch),
                 **dict(zip(names, means, strict=True)),
             }
-            if evaluate is not None and leads():
+            if evaluate is not None and (leads() or recipe.sharded):
                 model.eval()
-                try:
-                    with average.applied() if average is not None else nullcontext():
-                        row |= evaluate()
-                except stopping.Asked as e:
-                    reason = str(e)
+                with average.applied() if average is not None else nullcontext(), sharding.together(model):
+                    try:
+                        row |= evaluate() if leads() else {}
+                    except stopping.Asked as e:
+                        reason = str(e)
             reason = parallel.told(reason)
             if reason is not None:
                 save(epoch, per_epoch)  # it is evaluated by the next attempt
@@ -150,8 +168,8 @@ def train(
             begin, total, names = 0, 0.0, []
             if on_row is not None:
                 on_row(row)
-            reason = parallel.told(watch.wanted())
-            if reason is not None or checkpoint.due(last=epoch + 1 == recipe.epochs):
+            reason, due = parallel.told((watch.wanted(), checkpoint.due(last=epoch + 1 == recipe.epochs)))
+            if reason is not None or due:
                 save(epoch + 1, 0)
             if reason is not None:
                 raise _stopped(reason, epoch + 1, per_epoch)
@@ -207,8 +225,10 @@ class Guard:
     def _first(self, batch: Batch) -> str:
         """Return the first layer of the forward pass, or else of the backward pass, that is not finite."""
         for name, parameter in self._model.named_parameters():
-            if not parameter.isfinite().all():
+            if not _finite(parameter):
                 return f"parameter {name}"
+        # Before the forward pass: there processes differ, and of spread gradients each has a part.
+        bad = [n for n, p in self._optimizer.named if p.grad is not None and not _finite(p.grad)]
         seen: list[str] = []
 
         def hook(name: str) -> Callable:
@@ -226,7 +246,6 @@ class Guard:
             handle.remove()
         if seen:
             return f"output of {seen[0]}"
-        bad = [n for n, p in self._optimizer.named if p.grad is not None and not p.grad.isfinite().all()]
         return f"gradient of {bad[-1]}" if bad else "the loss"
 
 
@@ -235,10 +254,8 @@ def _stopped(reason: str, epoch: int, step: int) -> stopping.Stopped:
     return stopping.Stopped(reason, epoch, step)
 
 
-def _tensors(model: nn.Module, optimizer: Optimizer, average: Average | None) -> list[Tensor]:
-    """Return all that a step changes."""
-    moments = [t for state in optimizer.state_dict().values() for t in state.values()]
-    return [*model.state_dict().values(), *moments, *(average.state_dict().values() if average else [])]
+def _finite(tensor: Tensor) -> bool:
+    return bool(parallel.whole(tensor).isfinite().all())
 
 
 def training_flops(objective: Objective, images: Images, labels: Tensor, recipe: Recipe, seed: int) -> float:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attnprior.recipes import Recipe
+from attnprior.train.parallel import is_spread, joint_norm, local
 
 TOKENS = ("cls_token", "pos_embed", "mask_token")
 HEAD = ("head", "norm", "fc_norm")  # what comes after the last block
@@ -36,7 +37,8 @@ class Optimizer:
     It calls torch's fused kernels itself: constructing a `torch.optim` optimizer imports the compiler,
     which costs a process 2.5 s and 150 MB. Same arithmetic and same bytes as `torch.optim.AdamW`, `Adam`
     (decay added to the gradient) and `SGD` with `fused=True`. lars is that of arXiv 2111.06377's linear
-    probe: a matrix's gradient, decay added, is scaled by trust * |p| / |g|, then momentum.
+    probe: a matrix's gradient, decay added, is scaled by trust * |p| / |g|, then momentum. Of parameters
+    that several processes share, each changes its own part (not with lars, which needs their norms).
     """
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]], recipe: Recipe) -> None:
@@ -79,10 +81,10 @@ class Optimizer:
         torch._foreach_add_(steps, 1)
         fused = torch._fused_adamw_ if recipe.optimizer == "adamw" else torch._fused_adam_
         fused(
-            [p for _, p in members],
-            [p.grad for _, p in members if p.grad is not None],
-            [s["exp_avg"] for s in states],
-            [s["exp_avg_sq"] for s in states],
+            [local(p) for _, p in members],
+            [local(p.grad) for _, p in members if p.grad is not None],
+            [local(s["exp_avg"]) for s in states],
+            [local(s["exp_avg_sq"]) for s in states],
             [],
             steps,
             lr=lr,
@@ -99,9 +101,9 @@ class Optimizer:
     def _sgd(self, members: Members, lr: float, weight_decay: float, skip: Tensor | None) -> None:
         assert self._recipe.momentum is not None
         torch._fused_sgd_(
-            [p for _, p in members],
-            [p.grad for _, p in members if p.grad is not None],
-            [self._state[n]["momentum"] for n, _ in members if self._recipe.momentum],
+            [local(p) for _, p in members],
+            [local(p.grad) for _, p in members if p.grad is not None],
+            [local(self._state[n]["momentum"]) for n, _ in members if self._recipe.momentum],
             weight_decay=weight_decay,
             momentum=self._recipe.momentum,
             lr=lr,
@@ -134,13 +136,16 @@ class Optimizer:
     @torch.no_grad()
     def gradient_norm(self) -> Tensor:
         """Return the Euclidean norm of all gradients together, a scalar."""
-        grads = [p.grad for _, p in self.named if p.grad is not None]
-        return torch.stack(torch._foreach_norm(grads)).norm()
+        norm = torch.stack(torch._foreach_norm(self._gradients())).norm()
+        return joint_norm(norm) if any(is_spread(p) for _, p in self.named) else norm
 
     @torch.no_grad()
     def scale_gradients(self, factor: Tensor) -> None:
         """Multiply all gradients by a scalar."""
-        torch._foreach_mul_([p.grad for _, p in self.named if p.grad is not None], factor)
+        torch._foreach_mul_(self._gradients(), factor)
+
+    def _gradients(self) -> list[Tensor]:
+        return [local(p.grad) for _, p in self.named if p.grad is not None]
 
     def zero_grad(self) -> None:
         """Drop all gradients."""
@@ -148,11 +153,5 @@ class Optimizer:
             p.grad = None
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """Return the state by parameter name."""
+        """Return the state by parameter name, the tensors themselves."""
         return self._state
-
-    def load_state_dict(self, state: dict[str, dict[str, Tensor]]) -> None:
-        """Copy a state made by `state_dict` of the same parameters into this one."""
-        for name, own in self._state.items():
-            for key, tensor in own.items():
-                tensor.copy_(state[name][key])

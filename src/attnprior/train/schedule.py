@@ -55,6 +55,7 @@ def describe(recipe: Recipe, images: int) -> str:
     batch = recipe.batch_size * recipe.accumulate
     steps = -(-images // batch)
     shared = f" in {recipe.processes} processes" if (recipe.processes or 1) > 1 else ""
+    shared += ", weights sharded" if recipe.sharded else ""
     return (
         f"{recipe.optimizer}: effective batch {batch} ({recipe.batch_size} x {recipe.accumulate}{shared}),"
         f" {images} images, {steps} steps an epoch, {steps * recipe.epochs} in all;"

@@ -112,7 +112,12 @@ def teacher_work(params: dict, dataset: str, name: str) -> Work:
         done,
         flops=flops.mae_flops(teacher, model, recipe, count) if count else 0.0,
         blocks=steps * (model.depth + teacher.decoder.depth),
-        memory=(recipe.processes or 1) * (memory + pixels + sizes.mae_memory(teacher, model, kept, batch)),
+        memory=sizes.shared_memory(
+            memory + pixels + sizes.mae_memory(teacher, model, kept, batch),
+            parameters,
+            recipe.processes or 1,
+            bool(recipe.sharded),
+        ),
         files=done.files + rows * 50,
         logs=done.logs + rows * 200,
         checkpoint=12 * parameters,
@@ -177,7 +182,12 @@ def student_work(params: dict, dataset: str, name: str) -> Work:
         flops=flops.student_flops(student, model, recipe, other),
         passes=looks,
         blocks=blocks * recipe.epochs * -(-student.labels // recipe.batch_size),
-        memory=(recipe.processes or 1) * (RESIDENT["train_student"] * MIB + pixels + memory),
+        memory=sizes.shared_memory(
+            RESIDENT["train_student"] * MIB + pixels + memory,
+            parameters,
+            recipe.processes or 1,
+            bool(recipe.sharded),
+        ),
         files=weights
         + sizes.predictions_file(held_out, model.num_classes)
         + recipe.epochs * sizes.HISTORY_ROW
