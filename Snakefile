@@ -14,6 +14,10 @@ configfile: "params.yaml"
 report: "workflow/report/workflow.rst"
 
 
+# With `--sdm apptainer`: an image of Containerfile, such as docker-archive://attnprior.tar or attnprior.sif.
+container: os.environ.get("ATTNPRIOR_IMAGE")
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/teachers.smk"

@@ -1,15 +1,19 @@
 """Containerfile and conda file name the versions of constraints/, and enough of them."""
 
 import ast
+import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
 from attnprior.source import code_files
 from tests.test_packaging import DISTRIBUTIONS, MINORS, ROOT, pins
+from tests.workflow import project as projects
 
 RULES = re.findall(
     r"^rule (\w+):", "\n".join(p.read_text() for p in (ROOT / "workflow/rules").glob("*.smk")), re.MULTILINE
@@ -68,3 +72,35 @@ def test_image_runs_as_a_user_without_rights_and_holds_what_pip_reads():
     }
     assert taken == {"LICENSE", "README.md", "constraints", "pyproject.toml", "src"}
     assert all((ROOT / name).exists() for name in taken)
+
+
+STAND_IN = """\
+#!/bin/sh
+# Says that it is apptainer, notes what it is asked and runs the command here.
+[ "$1" = --version ] && echo "apptainer version 1.3.4" && exit
+echo "$*" >>{calls}
+for command; do :; done
+exec bash -c "$command"
+"""
+
+
+@pytest.mark.workflow
+def test_jobs_run_in_the_image_that_the_environment_names(tmp_path):
+    """Apptainer cannot be had everywhere: a stand-in shows what it would be asked for."""
+    project = projects.create(tmp_path / "project")
+    (tmp_path / "bin").mkdir()
+    program, calls, image = tmp_path / "bin/apptainer", tmp_path / "calls", tmp_path / "attnprior.sif"
+    program.write_text(STAND_IN.format(calls=calls))
+    program.chmod(0o755)
+    image.touch()
+    path = os.pathsep.join([str(tmp_path / "bin"), projects.environment()["PATH"]])
+    run = ("run", "--", "--sdm", "apptainer", "--until", "fetch_dataset")
+    project.attnprior(*run, PATH=path)
+    assert not calls.exists() and (project.root / "data/digits.safetensors").exists()
+    shutil.rmtree(project.root / "data")
+    project.attnprior(*run, PATH=path, ATTNPRIOR_IMAGE=str(image))
+    (asked,) = calls.read_text().splitlines()
+    assert asked.startswith(f"exec --home {project.root} ")
+    assert f" {image} bash -c " in asked and "-m attnprior.stages.fetch_dataset --dataset digits" in asked
+    # The engines agree that where a job ran makes nothing stale.
+    assert "fetch_dataset/digits" not in project.planned() | project.snakemake_planned()

@@ -172,6 +172,14 @@ class Slurm:
         words = self.ask("scontrol", "-o", "show", "job", number).split()
         return dict(w.split("=", 1) for w in words if "=" in w)
 
+    def saved(self, number: str) -> bool:
+        """Return whether the controller has written down that a job runs; it does so every few seconds."""
+        return (self.folder / "state/job_state").stat().st_mtime >= self.began(number) + 1
+
+    def began(self, number: str) -> float:
+        """Return the second at which a job began."""
+        return time.mktime(time.strptime(self.job(number)["StartTime"], "%Y-%m-%dT%H:%M:%S"))
+
     def gpus_seen(self) -> dict[str, str]:
         """Return {Slurm's job number: CUDA_VISIBLE_DEVICES of its command}."""
         path = self.folder / "seen"

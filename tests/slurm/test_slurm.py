@@ -180,7 +180,8 @@ def test_a_drained_node_delays_jobs_only(cluster):
 def test_a_controller_that_restarts_is_waited_for(cluster):
     lengthen(cluster, 25)
     run = Background(cluster, *TRAININGS)
-    run.caught()
+    number, _ = run.caught()
+    run.until(lambda: cluster.slurm.saved(number))  # else it would start the job twice and drain the node
     cluster.slurm.stop_controller()
     time.sleep(15)
     cluster.slurm.start_controller()
