@@ -78,9 +78,8 @@ def own(project, case):
     ("case", "counts", "sharded"),
     [
         ("student", (2,), False),
-        ("student", (2,), True),
         pytest.param("student", (3, 4), False, marks=pytest.mark.slow),
-        pytest.param("student", (3, 4), True, marks=pytest.mark.slow),
+        pytest.param("student", (2, 3, 4), True, marks=pytest.mark.slow),
         pytest.param("teacher", (2, 4), False, marks=pytest.mark.slow),
         pytest.param("teacher", (2, 4), True, marks=pytest.mark.slow),
     ],

@@ -6,10 +6,11 @@ import socket
 from tests import processes
 
 SHARED = """
+import copy
 import json
 import torch
 from attnprior.models.vit import build_vit
-from attnprior.ranks import leads
+from attnprior.ranks import leads, rank
 from attnprior.train import parallel, sharding
 from attnprior.train.ema import Average
 from attnprior.train.optim import Optimizer
@@ -18,17 +19,31 @@ from tests.train.small import RECIPE, TINY
 def held(tensors):
     return sum(parallel.local(t).numel() for t in tensors)
 
+def differentiate(model):
+    logits, found = model(images, record=("q", "k"))
+    products = sum((q * k).sum() for q, k in zip(found["q"], found["k"], strict=True))
+    (logits.square().sum() + products).backward()
+
 with parallel.joined(torch.device("cpu")):
     model = build_vit(TINY, 0)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     said = {"all": held(model.parameters())}
-    images = torch.rand(4, TINY.in_chans, TINY.image_size, TINY.image_size)
+    rng = torch.Generator().manual_seed(rank())
+    images = torch.rand(4, TINY.in_chans, TINY.image_size, TINY.image_size, generator=rng)
+    plain = copy.deepcopy(model)
+    differentiate(plain)
+    sums = {name: p.grad for name, p in plain.named_parameters()}
+    for gradient in sums.values():
+        torch.distributed.all_reduce(gradient)
     with sharding.spread(model):
         optimizer, average = Optimizer(model.named_parameters(), RECIPE), Average(model, 0.9)
         said["weights"] = held(model.parameters())
-        logits = model(images, record=("q", "k"))[0]
-        logits.square().sum().backward()
+        differentiate(model)
         said["gradients"] = held(p.grad for p in model.parameters())
+        said["far"] = max(
+            ((parallel.whole(p.grad) - sums[n]).norm() / (sums[n].norm() + 1e-3)).item()
+            for n, p in model.named_parameters()
+        )
         optimizer.step(0.01)
         optimizer.zero_grad()
         average.update()
@@ -55,7 +70,7 @@ print(json.dumps(said))
 """
 
 
-def test_each_process_holds_its_part_and_the_first_has_all_in_the_end():
+def test_each_process_holds_its_part_of_the_sums_and_the_first_has_all_in_the_end():
     with socket.socket() as s:
         s.bind(("localhost", 0))
         port = str(s.getsockname()[1])
@@ -70,5 +85,6 @@ def test_each_process_holds_its_part_and_the_first_has_all_in_the_end():
     for what, times in {"weights": 1, "gradients": 1, "moments": 2, "average": 1, "again": 1}.items():
         assert first[what] + second[what] == times * first["all"], what  # nothing is held twice
         assert max(first[what], second[what]) < 0.6 * times * first["all"], what
+    assert max(first["far"], second["far"]) < 1e-5
     assert first["restored"] > first["moments"] / 2
     assert first["kind"] == "ViT" and first["close"] and first["moved"]
