@@ -53,6 +53,7 @@ SlurmctldTimeout=30
 SlurmdTimeout=60
 KillWait=5
 MinJobAge=3600
+Epilog={folder}/epilog
 MaxArraySize=100
 GresTypes=gpu
 SlurmdParameters=config_overrides
@@ -69,6 +70,13 @@ if [ -n "${{SLURM_JOB_ID:-}}" ]; then
     number="${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}"
     echo "$number ${{CUDA_VISIBLE_DEVICES:-none}}" >>{folder}/seen
 fi
+"""
+# Runs when a job is over, before Slurm says so: takes the file that `late` names out of sight.
+EPILOG = """\
+#!/bin/sh
+[ -e {folder}/late ] || exit 0
+path=$(cat {folder}/late)
+[ ! -e "$path" ] || mv "$path" "$path.late"
 """
 
 
@@ -94,6 +102,8 @@ class Slurm:
         for i in range(GPUS):
             os.mknod(folder / f"gpu{i}", 0o600 | stat.S_IFCHR, NULL)
         (folder / "seen.sh").write_text(SEEN.format(folder=folder))
+        (folder / "epilog").write_text(EPILOG.format(folder=folder))
+        (folder / "epilog").chmod(0o755)
         host = socket.gethostname().partition(".")[0]
         self.host = host
         self.nodes = [host, *(f"{host}-{i}" for i in range(1, nodes))]

@@ -189,6 +189,28 @@ def test_a_controller_that_restarts_is_waited_for(cluster):
     assert done.returncode == 0, done.stderr
 
 
+def test_files_that_are_seen_late_are_waited_for(cluster):
+    lengthen(cluster, 3)
+    target = "runs/digits/random/seed0/weights.safetensors"
+    weights = cluster.root / target
+    hidden, order = weights.with_name(f"{weights.name}.late"), cluster.slurm.folder / "late"
+    order.write_text(str(weights))
+    try:
+        run = Background(cluster, "--until", target)
+        run.until(hidden.exists)
+    finally:
+        order.unlink()
+    log = max((cluster.root / "logs/snakemake").glob("*.log"), key=lambda p: p.stat().st_mtime)
+    run.until(lambda: "seconds for missing files" in log.read_text())
+    time.sleep(3)
+    assert not weights.exists()
+    hidden.rename(weights)
+    done = run.finish()
+    assert done.returncode == 0, done.stderr
+    assert cluster.record("runs/digits/random/seed0/run.json")["attempts"] == 1
+    assert "train_student/digits/random/seed0" not in cluster.planned()
+
+
 def test_job_arrays(cluster):
     lengthen(cluster, 3)
     before = set(cluster.slurm.jobs("all"))
