@@ -161,9 +161,8 @@ def test_a_training_whose_process_is_killed_ends_and_goes_on(project, which, sha
     assert not (project / folder / "weights.safetensors").exists()
     assert "resuming attempt 2 after epoch" in finish(commands.start(rule, argv, project))
     steps = [e["step"] for e in made(project, folder, log)[3] if e["event"] == "metrics"]
-    if sharded:  # process 0 cannot save alone: the epoch that was told last is made again
-        steps = list(dict.fromkeys(steps))
-    assert steps == list(range(1, 121))
+    # The kill may fall between an epoch's row and its save: then it is made, and told, again.
+    assert list(dict.fromkeys(steps)) == list(range(1, 121)) and len(steps) <= 121
 
 
 @pytest.mark.parametrize("sharded", [False, pytest.param(True, marks=pytest.mark.slow)])
