@@ -47,7 +47,7 @@ def converted(image, channels: int):
 
     if image.mode.startswith("I"):  # I;16 and relatives, and I, which 16-bit PNGs become
         values = np.asarray(image).astype(np.int64)
-        if values.min() < 0 or values.max() > 65535:
+        if np.min(values) < 0 or np.max(values) > 65535:
             raise BadImage("whole numbers beyond 16 bits")
         image = Image.fromarray(((values + 128) // 257).astype(np.uint8))
     elif image.mode == "F":
