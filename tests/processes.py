@@ -1,6 +1,7 @@
 """Python processes of their own that find this package, installed or not."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -25,3 +26,14 @@ def output(code: str, *arguments: str, cwd=None) -> str:
     return subprocess.run(
         command, cwd=cwd, env=environment(), capture_output=True, text=True, check=True
     ).stdout
+
+
+def shared(code: str, seconds: float) -> list[tuple[int, str, str]]:
+    """Return (status, output, errors) of two processes that run `code` at most so long, and may meet."""
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        port = str(s.getsockname()[1])
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    started = [start(["-c", code], RANK=str(number), **where) for number in range(2)]
+    ended = [process.communicate(timeout=seconds) for process in started]
+    return [(process.returncode, *said) for process, said in zip(started, ended, strict=True)]

@@ -110,11 +110,13 @@ def events(project, job):
 class Background(background.Background):
     """A run that a test disturbs."""
 
+    waits, ends = 600, 1200
+
     def __init__(self, project, *args, **more):
         super().__init__(project, "run", "--", "--profile", PROFILE, *args, **more)
 
-    def until(self, true, seconds=600):
-        super().until(true, seconds, told=self.project.slurm.log)
+    def seen(self):
+        return self.project.slurm.log()
 
     def training(self):
         """Return Slurm's number of a student that has finished an epoch and trains, or None."""

@@ -1,7 +1,6 @@
 """Each process holds its part of weights, gradients and what the optimizer keeps, and no more."""
 
 import json
-import socket
 
 from tests import processes
 
@@ -71,15 +70,9 @@ print(json.dumps(said))
 
 
 def test_each_process_holds_its_part_of_the_sums_and_the_first_has_all_in_the_end():
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        port = str(s.getsockname()[1])
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    started = [processes.start(["-c", SHARED], RANK=str(number), **shared) for number in range(2)]
     said = []
-    for process in started:
-        out, error = process.communicate(timeout=120)
-        assert process.returncode == 0, error
+    for status, out, error in processes.shared(SHARED, seconds=120):
+        assert status == 0, error
         said.append(json.loads(out))
     first, second = said
     for what, times in {"weights": 1, "gradients": 1, "moments": 2, "average": 1, "again": 1}.items():

@@ -10,6 +10,8 @@ from tests.workflow import project as projects
 class Background:
     """A run in the folder of `project`; once it has ended, another may be started."""
 
+    waits, ends = 300, 600  # seconds at most: for something to happen, and for the run to end
+
     def __init__(self, project, *arguments, **more):
         self.project = project
         self.start(*arguments, **more)
@@ -25,15 +27,19 @@ class Background:
             start_new_session=True,
         )
 
-    def until(self, true, seconds=600, *, told=lambda: "waited too long"):
-        """Wait until `true()`, while the run lives and at most so long; `told()` says what was seen."""
-        end = time.monotonic() + seconds
+    def seen(self):
+        """Return what to say when that was too short."""
+        return "waited too long"
+
+    def until(self, true):
+        """Wait until `true()`, while the run lives."""
+        end = time.monotonic() + self.waits
         while not true():
             assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < end, told()
+            assert time.monotonic() < end, self.seen()
             time.sleep(0.2)
 
-    def finish(self, seconds=1200):
+    def finish(self, seconds=None):
         """Wait for the run and return what it said."""
-        out, err = self.process.communicate(timeout=seconds)
+        out, err = self.process.communicate(timeout=seconds or self.ends)
         return subprocess.CompletedProcess([], self.process.returncode, out, err)

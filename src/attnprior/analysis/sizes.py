@@ -6,7 +6,7 @@ Bytes throughout. Memory leaves out what the process needs with torch loaded and
 from dataclasses import replace
 
 from attnprior.analysis.flops import decoder_model, fits_made, tokens_of
-from attnprior.config import AnyModel, ConvMixer, Fit, Init, Model, Teacher
+from attnprior.config import AnyModel, ConvMixer, Fit, Init, Model, Recipe, Teacher
 
 STATE = 4 * 4  # bytes of a trained parameter: its weight, its gradient and Adam's two means, in float32
 JSON_PER_TENSOR = 120  # bytes of a tensor's entry in a safetensors header
@@ -99,13 +99,14 @@ def student_memory(model: Model, teacher: Model | None, batch: int, distils: boo
     return own + vit_parameters(teacher) * 4 + maps * (8 if distils else 0)  # maps, logs and gradients
 
 
-def shared_memory(each: int, parameters: int, processes: int, sharded: bool) -> int:
-    """Return the memory of all processes that share a training, `each` that of one which has all of it.
+def shared_memory(each: int, parameters: int, recipe: Recipe) -> int:
+    """Return the memory of all processes of a recipe's training, `each` that of one which has all of it.
 
     Sharded, the state of the parameters is there once; beside it each process has the weights whole while
     the first evaluates, or the first has all that it saves.
     """
-    if not sharded:
+    processes = recipe.processes or 1
+    if not recipe.sharded:
         return processes * each
     beside = max(4 * processes, STATE - 4)
     return processes * (each - parameters * STATE) + parameters * (STATE + beside)

@@ -103,16 +103,13 @@ def _beat(job: dict, beat: str, *, left: bool = False) -> bool:
     if known.get("beat") != beat:
         known = {"beat": beat, "since": now}
         write_json(jobs.JOBS / job["id"] / BEAT, known)
-    return now - known["since"] > (min(_patience(), LEFT_SECONDS) if left else _patience())
+    patience = seconds(SILENCE, SILENCE_SECONDS)
+    return now - known["since"] > (min(patience, LEFT_SECONDS) if left else patience)
 
 
 def _newest(job: dict) -> dict:
     path = jobs.JOBS / job["id"] / BEAT
     return read_json(path) if path.exists() else {}
-
-
-def _patience() -> float:
-    return seconds(SILENCE, SILENCE_SECONDS)
 
 
 def not_started(job_id: str) -> str | None:

@@ -113,10 +113,7 @@ def teacher_work(params: dict, dataset: str, name: str) -> Work:
         flops=flops.mae_flops(teacher, model, recipe, count) if count else 0.0,
         blocks=steps * (model.depth + teacher.decoder.depth),
         memory=sizes.shared_memory(
-            memory + pixels + sizes.mae_memory(teacher, model, kept, batch),
-            parameters,
-            recipe.processes or 1,
-            bool(recipe.sharded),
+            memory + pixels + sizes.mae_memory(teacher, model, kept, batch), parameters, recipe
         ),
         files=done.files + rows * 50,
         logs=done.logs + rows * 200,
@@ -182,12 +179,7 @@ def student_work(params: dict, dataset: str, name: str) -> Work:
         flops=flops.student_flops(student, model, recipe, other),
         passes=looks,
         blocks=blocks * recipe.epochs * -(-student.labels // recipe.batch_size),
-        memory=sizes.shared_memory(
-            RESIDENT["train_student"] * MIB + pixels + memory,
-            parameters,
-            recipe.processes or 1,
-            bool(recipe.sharded),
-        ),
+        memory=sizes.shared_memory(RESIDENT["train_student"] * MIB + pixels + memory, parameters, recipe),
         files=weights
         + sizes.predictions_file(held_out, model.num_classes)
         + recipe.epochs * sizes.HISTORY_ROW
