@@ -28,7 +28,7 @@ def events(host, job=JOB):
 class Background(background.Background):
     """A run that a test disturbs while one student trains for `epochs`."""
 
-    def __init__(self, host, epochs=40, **more):
+    def __init__(self, host, epochs=200, **more):
         self.epochs = epochs
         host.put("students.copy.overrides", {"epochs": epochs})
         shutil.rmtree(host.root / "logs/train_student/digits/copy", ignore_errors=True)
